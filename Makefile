@@ -1,0 +1,27 @@
+# `make all` sets up an environment and runs the workflow; `make test` sets one up and passes the tests.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+
+.PHONY: all test test-slow lint clean
+
+all: $(VENV)/.installed
+	. $(BIN)/activate && python -m spacy project run all
+
+test: $(VENV)/.installed
+	. $(BIN)/activate && ruff check . && ruff format --check . && mypy && python -m pytest
+
+test-slow: $(VENV)/.installed
+	. $(BIN)/activate && python -m pytest -m slow
+
+$(VENV)/.installed: setup.cfg pyproject.toml requirements-dev.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet -r requirements-dev.txt
+	touch $@
+
+lint: $(VENV)/.installed
+	. $(BIN)/activate && ruff check . --fix && ruff format . && mypy
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info

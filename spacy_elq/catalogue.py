@@ -1,0 +1,86 @@
+"""Read the catalogue, `entities.jsonl`: one JSON object a line, as a stream, with line numbers."""
+
+import json
+from pathlib import Path
+from typing import Any, Dict, Iterator, Set, Union
+
+from .errors import ELQError, Errors
+from .types import Entity
+
+FIELDS = {"id", "title", "description", "aliases", "label", "ids"}
+
+
+def read_catalogue(path: Union[str, Path]) -> Iterator[Entity]:
+    """Read and check a catalogue.
+
+    path (Union[str, Path]): A JSONL file. `id` and `title` are required, `description`, `aliases`,
+        `label` and `ids` are optional, other fields are ignored.
+    YIELDS (Entity): The entities in the order of the file.
+    RAISES (ELQError): With the line number, for what is not a catalogue.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise ELQError(Errors.E022.format(path=path, hint="Expected a catalogue in JSONL."))
+    seen: Set[str] = set()
+    with path.open("rb") as file_:
+        for number, line in enumerate(file_, 1):
+            if not line.strip():
+                continue
+            entity = _parse_line(path, number, line)
+            if entity.id in seen:
+                raise _error(path, number, "the id was used by an earlier line", entity.id)
+            seen.add(entity.id)
+            yield entity
+    if not seen:
+        raise ELQError(Errors.E021.format(path=path))
+
+
+def entity_from_dict(record: Dict[str, Any]) -> Entity:
+    """Make an entity of a checked record, leaving out what is not part of one."""
+    fields = {key: value for key, value in record.items() if key in FIELDS and value is not None}
+    return Entity(**{**fields, "aliases": tuple(fields.get("aliases", ()))})
+
+
+def entity_to_dict(entity: Entity) -> Dict[str, Any]:
+    """RETURNS (Dict[str, Any]): The entity as a record of the catalogue, without empty fields."""
+    record = {
+        "id": entity.id,
+        "title": entity.title,
+        "description": entity.description,
+        "aliases": list(entity.aliases),
+        "label": entity.label,
+        "ids": entity.ids,
+    }
+    return {key: value for key, value in record.items() if value or key in ("id", "title")}
+
+
+def _parse_line(path: Path, number: int, line: bytes) -> Entity:
+    try:
+        record = json.loads(line)
+    except ValueError as err:
+        raise _error(path, number, f"not valid JSON ({err})", _shorten(line)) from None
+    if not isinstance(record, dict):
+        raise _error(path, number, "expected a JSON object", _shorten(line))
+    for key in ("id", "title"):
+        if not isinstance(record.get(key), str) or not record[key].strip():
+            problem = f"`{key}` must be a string that is not empty"
+            raise _error(path, number, problem, repr(record.get(key)))
+    for key in ("description", "label"):
+        if not isinstance(record.get(key) or "", str):
+            raise _error(path, number, f"`{key}` must be a string", repr(record[key]))
+    aliases = record.get("aliases") or []
+    if not isinstance(aliases, list) or not all(isinstance(alias, str) for alias in aliases):
+        raise _error(path, number, "`aliases` must be a list of strings", repr(aliases))
+    ids = record.get("ids") or {}
+    if not isinstance(ids, dict) or not all(isinstance(value, str) for value in ids.values()):
+        raise _error(path, number, "`ids` must map names to strings", repr(ids))
+    return entity_from_dict(record)
+
+
+def _error(path: Path, number: int, problem: str, found: str) -> ELQError:
+    return ELQError(Errors.E020.format(path=path, line=number, problem=problem, found=found))
+
+
+def _shorten(line: bytes, length: int = 80) -> str:
+    text = line.decode("utf8", errors="replace").strip()
+    return text if len(text) <= length else text[:length] + " …"

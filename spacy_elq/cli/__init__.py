@@ -1,0 +1,29 @@
+"""`python -m spacy elq …`: importing this package adds the commands to spaCy's own CLI."""
+
+from spacy.cli._util import app as spacy_app
+
+from ._util import app
+from .bundle import bundle_cli
+from .convert import convert_cli
+from .encode import encode_cli
+from .evaluate import evaluate_cli
+from .index import index_cli
+from .link import link_cli
+from .recall import recall_cli
+from .report import report_cli
+from .threshold import threshold_cli
+
+spacy_app.add_typer(app, name="elq")
+
+__all__ = [
+    "app",
+    "bundle_cli",
+    "convert_cli",
+    "encode_cli",
+    "evaluate_cli",
+    "index_cli",
+    "link_cli",
+    "recall_cli",
+    "report_cli",
+    "threshold_cli",
+]

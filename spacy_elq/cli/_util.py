@@ -1,0 +1,117 @@
+"""What the commands share."""
+
+import functools
+import os
+import warnings
+from pathlib import Path
+from typing import Any, Callable, List, Tuple, TypeVar
+
+import typer
+from spacy.language import Language
+from spacy.tokens import Doc, DocBin
+from spacy.training import Example
+from spacy.util import load_model
+from wasabi import msg
+
+from ..errors import ELQError, Errors
+from ..gold import gold_spans
+from ..linker import ELQLinker
+
+app = typer.Typer(
+    name="elq",
+    help="One-pass entity linking for questions (spacy-elq): from a catalogue to a linked text.",
+    no_args_is_help=True,
+)
+FuncT = TypeVar("FuncT", bound=Callable[..., Any])
+
+
+def command(name: str) -> Callable[[FuncT], FuncT]:
+    """Add a function to `spacy elq`; an `ELQError` ends it with the message alone and exit code 1."""
+
+    def decorate(func: FuncT) -> FuncT:
+        @functools.wraps(func)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return func(*args, **kwargs)
+            except ELQError as err:
+                msg.fail(str(err), exits=1)
+
+        app.command(name)(wrapped)
+        return func
+
+    return decorate
+
+
+def load_pipeline(path: str) -> Tuple[Language, ELQLinker]:
+    """Load a pipeline and find its linker.
+
+    path (str): Folder or name of an installed pipeline package.
+    RETURNS (Tuple[Language, ELQLinker]): Both.
+    """
+    with warnings.catch_warnings():
+        # the weights are our own; what torch says of its defaults helps nobody here
+        warnings.filterwarnings("ignore", category=FutureWarning)
+        try:
+            nlp = load_model(path)
+        except OSError as err:
+            raise ELQError(Errors.E022.format(path=path, hint=str(err).splitlines()[0])) from None
+    return nlp, find_linker(nlp, path)
+
+
+def find_linker(nlp: Language, path: str) -> ELQLinker:
+    """RETURNS (ELQLinker): The first component of a pipeline that is one."""
+    for _, pipe in nlp.pipeline:
+        if isinstance(pipe, ELQLinker):
+            return pipe
+    raise ELQError(Errors.E009.format(pipeline=path, pipes=", ".join(nlp.pipe_names) or "none"))
+
+
+def read_docs(path: Path, nlp: Language) -> List[Doc]:
+    """RETURNS (List[Doc]): The docs of a `.spacy` file."""
+    if not path.is_file():
+        hint = "Make it with: python -m spacy elq convert"
+        raise ELQError(Errors.E022.format(path=path, hint=hint))
+    try:
+        return list(DocBin().from_disk(path).get_docs(nlp.vocab))
+    except Exception as err:
+        hint = f"It is not a .spacy file ({err}). Make one with: python -m spacy elq convert"
+        raise ELQError(Errors.E022.format(path=path, hint=hint)) from None
+
+
+def read_gold(path: Path, nlp: Language, linker: ELQLinker) -> List[Example]:
+    """Read gold docs and give each an unprocessed twin.
+
+    RETURNS (List[Example]): Not empty of gold links.
+    """
+    docs = read_docs(path, nlp)
+    key = linker.cfg["gold_key"]
+    if not any(gold_spans(doc, key=key) for doc in docs):
+        raise ELQError(Errors.E041.format(path=path, key=key))
+    return [Example(nlp.make_doc(doc.text), doc) for doc in docs]
+
+
+def process(nlp: Language, examples: List[Example], *, batch_size: int, desc: str) -> None:
+    """Run the pipeline over the predicted docs of examples, with a progress bar."""
+    from tqdm import tqdm
+
+    docs = nlp.pipe((example.predicted for example in examples), batch_size=batch_size)
+    bar = tqdm(docs, total=len(examples), desc=desc, unit=" questions")
+    for example, doc in zip(examples, bar, strict=True):
+        example.predicted = doc
+
+
+def save_pipeline(nlp: Language, path: Path) -> None:
+    """Save a pipeline so that a folder that is there is replaced when the new one is complete."""
+    import shutil
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_name(f".{path.name}.new-{os.getpid()}")
+    old = path.with_name(f".{path.name}.old-{os.getpid()}")
+    try:
+        nlp.to_disk(new)
+        if path.exists():
+            path.rename(old)
+        new.rename(path)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)

@@ -1,0 +1,24 @@
+"""`spacy elq bundle`."""
+
+from pathlib import Path
+
+import typer
+from wasabi import msg
+
+from ._util import command, load_pipeline, save_pipeline
+
+
+@command("bundle")
+def bundle_cli(
+    pipeline: str = typer.Argument(..., help="Trained pipeline"),
+    output: Path = typer.Argument(..., help="Folder for the pipeline with its index inside"),
+) -> None:
+    """Save a pipeline with a copy of its index inside, ready for `spacy package` or another machine.
+
+    A pipeline as `spacy train` saves it only points to its index.
+    """
+    nlp, linker = load_pipeline(pipeline)
+    linker.cfg["bundle_index"] = True
+    nlp.config["components"][linker.name]["bundle_index"] = True
+    save_pipeline(nlp, output)
+    msg.good(f"{output}: the pipeline with its index")

@@ -1,0 +1,47 @@
+"""`spacy elq encode`."""
+
+from pathlib import Path
+
+import typer
+from wasabi import msg
+
+from ..entity_encoder import EntityEncoder
+from ..index import encode_catalogue
+from ._util import command
+
+
+@command("encode")
+def encode_cli(
+    catalogue: Path = typer.Argument(..., help="The catalogue, entities.jsonl"),
+    output_path: Path = typer.Argument(..., help="Folder for the vectors"),
+    encoder: str = typer.Option(
+        ..., "--encoder", "-e", help="Transformer: a local folder or the name of a model on the hub"
+    ),
+    pooling: str = typer.Option(
+        "mean", "--pooling", "-p", help="mean (sentence encoders) or cls (BERT, as in the paper)"
+    ),
+    max_length: int = typer.Option(
+        128, "--max-length", "-L", help="Word pieces of title and description together"
+    ),
+    aliases: bool = typer.Option(
+        False, "--aliases/--no-aliases", "-a/-A", help="Put the aliases in front of the description"
+    ),
+    batch_size: int = typer.Option(
+        64, "--batch-size", "-b", help="Entities in one forward pass; does not change the vectors"
+    ),
+) -> None:
+    """Encode a catalogue: one vector for every entity, from `[CLS] title [ENT] description [SEP]`.
+
+    The catalogue is JSONL with "id", "title", "description" and, optionally, "aliases", "label" and
+    "ids". Encoding is the slow part, so it can be stopped at any time: the same command goes on where
+    it was. The result is given to `spacy elq index`; another index never needs another encoding.
+    """
+    vectors = encode_catalogue(
+        catalogue,
+        output_path,
+        EntityEncoder(encoder, pooling=pooling, max_length=max_length, aliases=aliases),
+        batch_size=batch_size,
+        progress=True,
+    )
+    msg.good(f"{output_path}: {len(vectors)} entities, vectors of width {vectors.width}")
+    msg.text(f"Next: python -m spacy elq index {output_path} INDEX")

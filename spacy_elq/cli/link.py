@@ -1,0 +1,123 @@
+"""`spacy elq link`."""
+
+import json
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Dict, Iterable, Iterator, Optional, Tuple
+
+import typer
+from spacy.language import Language
+from spacy.tokens import Doc
+from tqdm import tqdm
+
+from ..errors import ELQError, Errors
+from ._util import command, load_pipeline
+
+
+@command("link")
+def link_cli(
+    pipeline: str = typer.Argument(..., help="Trained pipeline"),
+    input_path: Path = typer.Argument(
+        Path("-"),
+        help='Text (a question a line) or JSONL with "text"; - for standard input',
+        allow_dash=True,
+    ),
+    output_path: Path = typer.Argument(Path("-"), help="JSONL; - for standard output", allow_dash=True),
+    jsonl: Optional[bool] = typer.Option(
+        None,
+        "--jsonl/--text",
+        help="What the input is; by default by its suffix, text for standard input",
+    ),
+    threshold: Optional[float] = typer.Option(
+        None, "--threshold", "-t", help="Least joint probability, instead of the pipeline's"
+    ),
+    alternatives: int = typer.Option(
+        3, "--alternatives", "-n", help="Scored alternatives to write for each link"
+    ),
+    batch_size: int = typer.Option(64, "--batch-size", "-b", help="Questions in one batch"),
+    n_process: int = typer.Option(1, "--n-process", "-p", help="Worker processes"),
+) -> None:
+    """Link text: a question in, a JSON object out, in the same order, as a stream.
+
+        echo "who is the president of france" | python -m spacy elq link models/elq
+
+    Each object has "text", "links" with "start", "end" (characters, half-open), "mention", "id", "title",
+    "label", "score" and "alternatives", and whatever else the input object had.
+    """
+    nlp, linker = load_pipeline(pipeline)
+    if threshold is not None:
+        linker.cfg["threshold"] = threshold
+    is_jsonl = input_path.suffix == ".jsonl" if jsonl is None else jsonl
+    with ExitStack() as stack:
+        source: Iterable[str] = sys.stdin
+        if str(input_path) != "-":
+            if not input_path.is_file():
+                raise ELQError(Errors.E022.format(path=input_path, hint="Expected text or JSONL."))
+            source = stack.enter_context(input_path.open(encoding="utf8"))
+        target: Any = sys.stdout
+        if str(output_path) != "-":
+            target = stack.enter_context(output_path.open("w", encoding="utf8"))
+        records = read_records(source, is_jsonl=is_jsonl, name=str(input_path))
+        results = link(nlp, records, alternatives=alternatives, batch_size=batch_size, n_process=n_process)
+        for result in tqdm(results, desc="Link", unit=" questions", disable=target is sys.stdout):
+            target.write(json.dumps(result, ensure_ascii=False) + "\n")
+            target.flush()
+
+
+def read_records(lines: Iterable[str], *, is_jsonl: bool, name: str) -> Iterator[Dict[str, Any]]:
+    """Read input lines.
+
+    YIELDS (Dict[str, Any]): Objects with "text"; a blank line of text is an empty text, a blank line of
+        JSONL is skipped.
+    """
+    for number, line in enumerate(lines, 1):
+        line = line.rstrip("\r\n")
+        if not is_jsonl:
+            yield {"text": line}
+        elif line.strip():
+            try:
+                record = json.loads(line)
+                if not isinstance(record["text"], str):
+                    raise TypeError
+            except (ValueError, TypeError, KeyError):
+                problem = 'expected a JSON object with a string "text"'
+                raise ELQError(
+                    Errors.E040.format(path=name, line=number, problem=problem, found=line[:120])
+                ) from None
+            yield record
+
+
+def link(
+    nlp: Language,
+    records: Iterable[Dict[str, Any]],
+    *,
+    alternatives: int = 3,
+    batch_size: int = 64,
+    n_process: int = 1,
+) -> Iterator[Dict[str, Any]]:
+    """Link a stream of records.
+
+    YIELDS (Dict[str, Any]): The records with "links" added.
+    """
+    pairs: Iterator[Tuple[str, Dict[str, Any]]] = ((record["text"], record) for record in records)
+    for doc, record in nlp.pipe(pairs, as_tuples=True, batch_size=batch_size, n_process=n_process):
+        yield {**record, "links": list(_links(doc, alternatives))}
+
+
+def _links(doc: Doc, alternatives: int) -> Iterator[Dict[str, Any]]:
+    for ent in doc.ents:
+        if ent._.elq_score is not None:
+            yield {
+                "start": ent.start_char,
+                "end": ent.end_char,
+                "mention": ent.text,
+                "id": ent.kb_id_,
+                "title": ent._.elq_title,
+                "label": ent.label_,
+                "score": round(ent._.elq_score, 6),
+                "alternatives": [
+                    {**alternative, "score": round(alternative["score"], 6)}
+                    for alternative in ent._.elq_alternatives[1 : 1 + alternatives]
+                ],
+            }

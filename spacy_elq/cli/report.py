@@ -1,0 +1,117 @@
+"""`spacy elq report`."""
+
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Tuple
+
+import spacy
+import srsly
+import typer
+from spacy import displacy
+from spacy.tokens import Doc
+from wasabi import msg
+
+from ..corpora.base import KIND
+from ..errors import ELQError, Errors
+from ..gold import GOLD_KEY, gold_spans
+from ..scorer import METRICS, match
+from ._util import command, read_docs
+
+COLORS = {"RIGHT": "#b6e3b6", "WRONG": "#f5b7b1", "GOLD": "#cfe2f3"}
+
+
+@command("report")
+def report_cli(
+    metrics_path: Path = typer.Argument(
+        ..., help="Metrics that `spacy elq evaluate` wrote (.json); the linked docs are beside it"
+    ),
+    data_path: Path = typer.Argument(..., help="The questions with their gold links (.spacy)"),
+    html_path: Optional[Path] = typer.Option(
+        None, "--html", help="Page to write: every question, right and wrong links marked"
+    ),
+    kb_url: str = typer.Option(
+        "https://www.wikidata.org/wiki/{}", "--kb-url", help="Address of an entity, {} for its id"
+    ),
+) -> None:
+    """Show the metrics of an evaluation as a table, and the links as a page to look at.
+
+    The page has every question with its links (displaCy): right ones green, wrong ones red, with gold
+    below where they differ, each with a link to the knowledge base; questions with errors come first.
+    """
+    metrics = read_metrics(metrics_path)
+    header = ("", "questions", *(f"{name} {x}" for name in METRICS for x in "PRF"))
+    msg.table(_rows(metrics), header=header, divider=True, aligns=("l", *"r" * (len(header) - 1)))
+    msg.text(
+        f"Threshold {metrics['threshold']:.4f}. {metrics['questions_per_second']:.0f} questions a second "
+        "on this machine."
+    )
+    if html_path is not None:
+        write_html(metrics_path.with_suffix(".spacy"), data_path, html_path, kb_url=kb_url)
+        msg.good(f"Page: {html_path}")
+
+
+def read_metrics(path: Path) -> Dict[str, Any]:
+    """RETURNS (Dict[str, Any]): What `spacy elq evaluate` wrote."""
+    if not path.is_file():
+        hint = "Make it with: python -m spacy elq evaluate"
+        raise ELQError(Errors.E022.format(path=path, hint=hint))
+    return srsly.read_json(path)
+
+
+def write_html(predicted: Path, data_path: Path, html_path: Path, *, kb_url: str) -> None:
+    """Write the page."""
+    nlp = spacy.blank("en")
+    pairs = list(zip(read_docs(predicted, nlp), read_docs(data_path, nlp), strict=True))
+    blocks = [_render(found, gold, kb_url) for found, gold in pairs]
+    blocks.sort(key=lambda block: block[0])
+    n_right = sum(1 for is_right, _ in blocks if is_right)
+    page = [parsed for _, group in blocks for parsed in group]
+    options = {"colors": COLORS}
+    html = displacy.render(page, style="ent", manual=True, page=True, options=options)
+    title = f"<h1>{n_right} of {len(blocks)} questions without an error</h1>"
+    html_path.parent.mkdir(parents=True, exist_ok=True)
+    html_path.write_text(html.replace("<figure", f"{title}<figure", 1), encoding="utf8")
+
+
+def _rows(metrics: Dict[str, Any]) -> List[Tuple[str, ...]]:
+    groups = {"all": metrics}
+    groups.update({name: metrics[name] for name in ("seen", "unseen") if name in metrics})
+    groups.update(metrics["kinds"])
+    return [
+        (
+            name,
+            str(group["questions"]),
+            *(f"{group[metric][x]:.3f}" for metric in METRICS for x in "prf"),
+        )
+        for name, group in groups.items()
+    ]
+
+
+def _render(found: Doc, gold: Doc, kb_url: str) -> Tuple[bool, List[Dict[str, Any]]]:
+    """RETURNS (Tuple[bool, List[Dict[str, Any]]]): Whether all is right, and what displaCy shows."""
+    right = [(s.start_char, s.end_char, s.kb_id_) for s in gold_spans(gold, key=GOLD_KEY)]
+    ents = [ent for ent in found.ents if ent.kb_id_]
+    links = [(ent.start_char, ent.end_char, ent.kb_id_) for ent in ents]
+    pairs = match(right, links, lambda g, p: g[2] == p[2] and g[0] < p[1] and p[0] < g[1])
+    hits = {p for _, p in pairs}
+    is_right = len(pairs) == len(right) == len(links)
+    kind = gold.user_data.get(KIND, "")
+    shown = [
+        _ent(start, end, "RIGHT" if i in hits else "WRONG", id_, ents[i]._.elq_title, kb_url)
+        for i, (start, end, id_) in enumerate(links)
+    ]
+    blocks = [{"text": found.text, "ents": shown, "title": None if is_right else kind}]
+    if not is_right:
+        wanted = [_ent(start, end, "GOLD", id_, "", kb_url) for start, end, id_ in sorted(right)]
+        blocks.append({"text": gold.text, "ents": wanted, "title": None})
+    return is_right, blocks
+
+
+def _ent(start: int, end: int, label: str, id_: str, title: str, kb_url: str) -> Dict[str, Any]:
+    shown = f"{title} {id_}".strip()
+    return {
+        "start": start,
+        "end": end,
+        "label": label,
+        "kb_id": shown,
+        "kb_url": kb_url.format(id_),
+    }

@@ -1,0 +1,119 @@
+"""`spacy elq threshold`."""
+
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Tuple
+
+import numpy as np
+import typer
+from spacy.training import Example
+from wasabi import msg
+
+from ..linker import ELQLinker
+from ..scorer import count_links
+from ._util import command, load_pipeline, process, read_gold, save_pipeline
+
+LOWEST = 0.001
+
+
+@command("threshold")
+def threshold_cli(
+    pipeline: str = typer.Argument(..., help="Trained pipeline"),
+    data_path: Path = typer.Argument(..., help="Development questions with gold links (.spacy)"),
+    output: Optional[Path] = typer.Option(
+        None,
+        "--output",
+        "-o",
+        help="Folder for the pipeline with its new threshold; by default the pipeline itself",
+    ),
+    batch_size: int = typer.Option(128, "--batch-size", "-b", help="Questions in one batch"),
+) -> None:
+    """Find the threshold with the best weak F1 on development questions, and write it into the pipeline.
+
+    The threshold is the least joint probability of a mention and its entity. One pass over the data is
+    enough to try them all. It belongs to the pipeline, to its number of candidates and to the kind of
+    text: choose it anew when one of them changes.
+    """
+    result = threshold(pipeline, data_path, output=output, batch_size=batch_size)
+    rows = [
+        (f"{row['threshold']:.4f}", f"{row['p']:.4f}", f"{row['r']:.4f}", f"{row['f']:.4f}")
+        for row in result["shown"]
+    ]
+    msg.table(rows, header=("threshold", "P", "R", "F"), divider=True, aligns=("r", "r", "r", "r"))
+    msg.good(
+        f"Threshold {result['threshold']:.4f} (was {result['before']:.4f}): weak F1 "
+        f"{result['f']:.4f}, saved to {result['output']}"
+    )
+
+
+def threshold(
+    pipeline: str, data_path: Path, *, output: Optional[Path] = None, batch_size: int = 128
+) -> Dict[str, Any]:
+    """Choose a threshold and save the pipeline with it.
+
+    RETURNS (Dict[str, Any]): The threshold chosen and the one before, F1, and a few rows to look at.
+    """
+    nlp, linker = load_pipeline(pipeline)
+    examples = read_gold(data_path, nlp, linker)
+    before = linker.cfg["threshold"]
+    linker.cfg["threshold"] = LOWEST
+    process(nlp, examples, batch_size=batch_size, desc="Link")
+    curve = threshold_curve(examples, linker)
+    best = max(curve, key=lambda row: row["f"])
+    linker.cfg["threshold"] = best["threshold"]
+    nlp.config["components"][linker.name]["threshold"] = best["threshold"]
+    target = output or Path(pipeline)
+    save_pipeline(nlp, target)
+    shown = sorted(curve, key=lambda row: abs(row["f"] - best["f"]))[:1]
+    shown += [curve[i] for i in np.linspace(0, len(curve) - 1, 8).astype(int)]
+    shown.sort(key=lambda row: row["threshold"])
+    return {**best, "before": before, "output": str(target), "shown": shown}
+
+
+def threshold_curve(examples: List[Example], linker: ELQLinker) -> List[Dict[str, float]]:
+    """Weak precision, recall and F1 for every threshold that makes a difference.
+
+    Greedy decoding goes from the best link down, so what a higher threshold gives is what a lower one
+    gave, less the links below it.
+
+    examples (List[Example]): Processed with the lowest threshold.
+    RETURNS (List[Dict[str, float]]): Rows by ascending threshold, each between two scores.
+    """
+    links: List[Tuple[float, bool]] = []
+    n_gold = 0
+    for example in examples:
+        score = count_links([example], gold_key=linker.cfg["gold_key"])["weak"]
+        n_gold += score.tp + score.fn
+        links += _judge(example, linker)
+    links.sort(key=lambda link: -link[0])
+    scores = np.asarray([link[0] for link in links] + [LOWEST])
+    right = np.cumsum([link[1] for link in links])
+    counts = np.arange(1, len(links) + 1)
+    rows = [
+        {
+            "threshold": float(np.sqrt(max(scores[i], LOWEST) * max(scores[i + 1], LOWEST))),
+            "p": float(right[i] / counts[i]),
+            "r": float(right[i] / n_gold),
+            "f": float(2 * right[i] / (counts[i] + n_gold)),
+        }
+        for i in range(len(links))
+        if scores[i] > scores[i + 1] or i == len(links) - 1
+    ]
+    if not rows:
+        return [{"threshold": linker.cfg["threshold"], "p": 0.0, "r": 0.0, "f": 0.0}]
+    return rows[::-1]
+
+
+def _judge(example: Example, linker: ELQLinker) -> List[Tuple[float, bool]]:
+    """RETURNS (List[Tuple[float, bool]]): Score of every link of a doc, and whether it is right."""
+    from ..gold import gold_spans
+    from ..scorer import match
+
+    gold = [
+        (s.start_char, s.end_char, s.kb_id_)
+        for s in gold_spans(example.reference, key=linker.cfg["gold_key"])
+    ]
+    ents = sorted((e for e in example.predicted.ents if e.kb_id_), key=lambda e: -e._.elq_score)
+    found = [(e.start_char, e.end_char, e.kb_id_) for e in ents]
+    pairs = match(gold, found, lambda g, p: g[2] == p[2] and g[0] < p[1] and p[0] < g[1])
+    right = {p for _, p in pairs}
+    return [(ent._.elq_score, i in right) for i, ent in enumerate(ents)]

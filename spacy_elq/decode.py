@@ -1,0 +1,73 @@
+"""From scores to decisions: joint scores, threshold, fallback, overlap removal. Arrays only."""
+
+import numpy as np
+
+from .types import Array
+
+
+def log_sigmoid(X: Array) -> Array:
+    """RETURNS (Array): log σ(X), without overflow."""
+    return -np.logaddexp(0.0, -X)
+
+
+def keep_mentions(log_probs: Array, docs: Array, *, log_threshold: float, max_mentions: int) -> Array:
+    """Choose the spans that are worth a search: all that reach the threshold; in a doc where none
+    does, the best `max_mentions`.
+
+    log_probs (Array): (spans,) log mention probabilities.
+    docs (Array): (spans,) the doc of each span, ascending.
+    RETURNS (Array): Ascending positions of the spans kept.
+    """
+    reached = log_probs >= log_threshold
+    if max_mentions == 0 or not len(docs):
+        return np.flatnonzero(reached)
+    n_docs = int(docs[-1]) + 1
+    without = np.bincount(docs, reached, minlength=n_docs) == 0
+    order = np.lexsort((-log_probs, docs))
+    sizes = np.bincount(docs, minlength=n_docs)
+    ranks = np.empty(len(docs), dtype="int64")
+    ranks[order] = np.arange(len(docs)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return np.flatnonzero(reached | (without[docs] & (ranks < max_mentions)))
+
+
+def joint_scores(mention_logits: Array, similarities: Array) -> Array:
+    """Log joint probability of mention and entity: log σ(mention) + log softmax over the candidates.
+
+    mention_logits (Array): (mentions,).
+    similarities (Array): (mentions, candidates), minus infinity where there is no candidate.
+    RETURNS (Array): (mentions, candidates).
+    """
+    if not len(similarities):
+        return np.zeros(similarities.shape)
+    shifted = similarities - similarities.max(axis=1, keepdims=True)
+    log_softmax = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    return log_sigmoid(mention_logits)[:, None] + log_softmax
+
+
+def choose_mentions(spans: Array, scores: Array, *, log_threshold: float) -> Array:
+    """Greedy, best first, without overlap, among the spans that reach the threshold.
+
+    A span is taken when it is the best of all that are left on each of its tokens; what overlaps with
+    it goes. Repeated until nothing is left, that is the greedy choice, for all docs at once.
+
+    spans (Array): (mentions, 2) half-open token ranges; tokens of different docs differ.
+    scores (Array): (mentions,) log joint probabilities. Ties go to the earlier, then shorter span.
+    RETURNS (Array): Ascending positions of the mentions chosen.
+    """
+    order = np.lexsort((spans[:, 1], spans[:, 0], -scores))
+    left = order[scores[order] >= log_threshold]
+    rank_of = np.empty(len(spans), dtype="int64")
+    rank_of[order] = np.arange(len(spans))
+    chosen = []
+    while len(left):
+        lengths = spans[left, 1] - spans[left, 0]
+        offsets = np.cumsum(lengths) - lengths
+        tokens = np.arange(lengths.sum()) - np.repeat(offsets - spans[left, 0], lengths)
+        best = np.full(int(spans[left, 1].max()), len(spans), dtype="int64")
+        np.minimum.at(best, tokens, np.repeat(rank_of[left], lengths))
+        wins = np.minimum.reduceat(best[tokens], offsets) == rank_of[left]
+        taken = np.zeros(len(best), dtype=bool)
+        taken[tokens[np.repeat(wins, lengths)]] = True
+        chosen.append(left[wins])
+        left = left[~np.logical_or.reduceat(taken[tokens], offsets)]
+    return np.sort(np.concatenate(chosen)) if chosen else np.zeros(0, dtype="int64")

@@ -1,0 +1,117 @@
+"""The messages people see: what was found, what was expected, what to type next."""
+
+
+class ELQError(ValueError):
+    """An error that the user can mend: its text says how. The command line prints it alone."""
+
+
+class Errors:
+    """Message templates; fill them with `.format(...)`."""
+
+    # The component
+    E001 = (
+        "[spacy-elq E001] The component '{name}' has no entity index. Give it one in the training "
+        "config:\n"
+        "  [initialize.components.{name}.index_loader]\n"
+        '  @misc = "spacy-elq.EntityIndexLoader.v1"\n'
+        '  path = "index"\n'
+        "or in Python: nlp.get_pipe('{name}').set_index(EntityIndex.open('index')). To make an index:\n"
+        "  python -m spacy elq encode entities.jsonl vectors --encoder MODEL\n"
+        "  python -m spacy elq index vectors index"
+    )
+    E002 = "[spacy-elq E002] `{setting}` of the component '{name}' is {value!r}, expected {expected}."
+    E003 = (
+        "[spacy-elq E003] The index {path} has vectors of width {found}, but the model of '{name}' "
+        "was trained for width {expected}. Attach the index that it was trained with, or train "
+        "again: python -m spacy train CONFIG --paths.index {path}"
+    )
+    E004 = (
+        "[spacy-elq E004] The index {path} was made with another entity encoder ({found}) than the "
+        "one that '{name}' was trained with ({expected}): its vectors mean something else. Encode the "
+        "catalogue with the same encoder (python -m spacy elq encode, then elq index), or train again "
+        "on the new index."
+    )
+    E005 = (
+        "[spacy-elq E005] The index {path} holds another catalogue ({found}) than the one that the "
+        "pipeline '{name}' was saved with ({expected}). If that is what you want, say so when "
+        'loading: spacy.load(PIPELINE, config={{"components.{name}.index_path": "{path}"}}), '
+        "and save the pipeline again."
+    )
+    E006 = (
+        "[spacy-elq E006] The pipeline was saved with an index that is not there any more. Looked "
+        "for: {paths}. Put it back, or name another place when loading: spacy.load(PIPELINE, "
+        'config={{"components.{name}.index_path": "FOLDER"}}). To make it again: python -m spacy elq '
+        "index VECTORS FOLDER"
+    )
+    E007 = (
+        "[spacy-elq E007] '{name}' does not support nlp.rehearse: there is no label distribution to "
+        "remember. Mix earlier questions into the training data instead."
+    )
+    E008 = (
+        "[spacy-elq E008] '{name}' has no labels to add: the labels come from the catalogue (`label` of "
+        "an entity) or from the setting `label`."
+    )
+    E009 = (
+        "[spacy-elq E009] No component of the pipeline {pipeline} was made by the factory 'elq_linker'. "
+        "Its components: {pipes}. Add one with nlp.add_pipe('elq_linker')."
+    )
+    E010 = (
+        "[spacy-elq E010] The layer before '{name}' gave {found}, expected one array per doc (any "
+        "tok2vec) or transformer output. Check [components.{name}.model.tok2vec]."
+    )
+    E011 = (
+        "[spacy-elq E011] The transformer has not run on these docs, so '{name}' has nothing to read. "
+        "Enable the pipe that it listens to (is it in `disable`, or was `select_pipes` used?)."
+    )
+
+    # The catalogue
+    E020 = "[spacy-elq E020] {path}, line {line}: {problem}. Found: {found}"
+    E021 = "[spacy-elq E021] {path} has no entities."
+    E022 = "[spacy-elq E022] File not found: {path}. {hint}"
+
+    # The index
+    E030 = (
+        "[spacy-elq E030] {path} is not an entity index: it has no meta.json. To make one: python -m "
+        "spacy elq encode entities.jsonl vectors --encoder MODEL, then python -m spacy elq index vectors "
+        "{path}"
+    )
+    E031 = (
+        "[spacy-elq E031] The index {path} is damaged: {file} {problem}. Make it again: python -m spacy "
+        "elq index VECTORS {path}"
+    )
+    E032 = (
+        "[spacy-elq E032] The index {path} has format {found}, this version of spacy-elq reads format "
+        "{expected}. Make it again: python -m spacy elq index VECTORS {path}"
+    )
+    E033 = (
+        "[spacy-elq E033] {path} has vectors but nothing to search them with yet. Run: python -m spacy "
+        "elq index {path} INDEX"
+    )
+    E034 = (
+        "[spacy-elq E034] FAISS does not take the factory string {factory!r} for {count} vectors of "
+        "width {width}: {problem}. 'Flat' (exact) always works; 'HNSW128' is the paper's."
+    )
+    E035 = "[spacy-elq E035] Queries of width {found} for an index of width {expected} ({path})."
+    E036 = "[spacy-elq E036] The entity encoder could not be loaded from {name!r}: {problem}"
+    E037 = "[spacy-elq E037] `max_length` is {found}, expected at least 4 word pieces."
+
+    # Data sets and commands
+    E040 = "[spacy-elq E040] {path}, line {line}: {problem}: {found}"
+    E041 = (
+        "[spacy-elq E041] {path} has no gold links: no doc has spans under {key!r} or entities with a "
+        "kb_id. Convert your data with: python -m spacy elq convert"
+    )
+    E042 = "[spacy-elq E042] Unknown format {found!r}. Known: {known}."
+
+
+class Warnings:
+    """Message templates for what goes on but should be known."""
+
+    W001 = (
+        "[spacy-elq W001] {misfit} of {total} gold mentions do not fit the tokens of their doc: they "
+        "are left out of training."
+    )
+    W002 = (
+        "[spacy-elq W002] {unknown} of {total} gold mentions have an entity that is not in the index "
+        "(such as {ids}): they train mention detection only."
+    )

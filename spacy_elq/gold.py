@@ -1,0 +1,77 @@
+"""Gold links: from a reference doc to spans of the predicted doc, with positions in the index."""
+
+from dataclasses import dataclass
+from typing import Callable, Iterable, List, Optional, Sequence, Tuple
+
+import numpy as np
+from spacy.tokens import Doc, Span
+from spacy.training import Example
+
+from .types import Array
+
+GOLD_KEY = "gold_links"
+
+
+@dataclass(frozen=True)
+class Gold:
+    """The gold mentions of a batch, as far as they fit the tokens of the predicted docs.
+
+    spans (Array): (mentions, 2) half-open token ranges, counted over the whole batch.
+    positions (Array): (mentions,) of the entity in the index, -1 for an unknown one.
+    misfits (int): How many mentions were left out because they do not fit.
+    ids (List[str]): The entity ids of the mentions.
+    """
+
+    spans: Array
+    positions: Array
+    misfits: int
+    ids: List[str]
+
+
+def gold_spans(reference: Doc, *, key: str = GOLD_KEY) -> List[Span]:
+    """The gold links of a doc: the span group where there is one (nothing is lost there, mentions may
+    overlap), else the entities that have a kb_id.
+
+    RETURNS (List[Span]): Spans with `kb_id_`.
+    """
+    spans = reference.spans.get(key, reference.ents)
+    return [span for span in spans if span.kb_id_]
+
+
+def align_span(example: Example, span: Span) -> Optional[Tuple[int, int]]:
+    """Find the tokens of the predicted doc that make up exactly a span of the reference.
+
+    RETURNS (Optional[Tuple[int, int]]): A half-open token range, or None where no tokens fit.
+    """
+    indices = example.alignment.y2x[span.start : span.end]
+    if not len(indices):
+        return None
+    start, end = int(indices.min()), int(indices.max()) + 1
+    back = example.alignment.x2y[start:end]
+    fits = len(back) and back.min() == span.start and back.max() == span.end - 1
+    return (start, end) if fits else None
+
+
+def collect_gold(
+    examples: Iterable[Example],
+    find_positions: Callable[[Sequence[str]], Array],
+    *,
+    key: str = GOLD_KEY,
+) -> Gold:
+    """Gather the gold links of a batch.
+
+    find_positions (Callable): From entity ids to positions in the index.
+    RETURNS (Gold): What fits.
+    """
+    spans, ids, misfits, offset = [], [], 0, 0
+    for example in examples:
+        for span in gold_spans(example.reference, key=key):
+            aligned = align_span(example, span)
+            if aligned is None:
+                misfits += 1
+            else:
+                spans.append((offset + aligned[0], offset + aligned[1]))
+                ids.append(span.kb_id_)
+        offset += len(example.predicted)
+    positions = find_positions(ids) if ids else np.zeros(0, dtype="int64")
+    return Gold(np.asarray(spans, dtype="int64").reshape(-1, 2), positions, misfits, ids)

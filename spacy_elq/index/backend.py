@@ -1,0 +1,89 @@
+"""The FAISS back end: which entities are close to a query. The one module that imports faiss."""
+
+from pathlib import Path
+from typing import Any, Dict, Optional
+
+import faiss
+import numpy as np
+from tqdm import tqdm
+
+from ..errors import ELQError, Errors
+from ..types import Array
+
+EXACT = "Flat"
+LARGE = "HNSW128"
+# Up to here an exact search costs less than the encoder's forward pass.
+EXACT_UP_TO = 50_000
+HNSW_SETTINGS = {"efConstruction": 200, "efSearch": 256}
+_CHUNK = 8192
+_TRAINING_VECTORS = 100_000
+
+
+def default_factory(count: int) -> str:
+    """RETURNS (str): The factory string for a catalogue of this size when the user names none."""
+    return EXACT if count <= EXACT_UP_TO else LARGE
+
+
+def build_backend(vectors: Array, path: Path, *, factory: str, progress: bool) -> Dict[str, Any]:
+    """Build a FAISS index over all vectors and write it. `Flat` needs no file: it reads the vectors.
+
+    vectors (Array): (entities, width) float32.
+    factory (str): Any factory string of FAISS.
+    RETURNS (Dict[str, Any]): The settings of the back end.
+    """
+    if factory == EXACT:
+        return {"factory": factory}
+    count, width = vectors.shape
+    try:
+        index = faiss.index_factory(width, factory, faiss.METRIC_INNER_PRODUCT)
+        settings = _apply_hnsw_settings(index)
+        if not index.is_trained:
+            chosen = np.random.default_rng(0).permutation(count)[:_TRAINING_VECTORS]
+            index.train(np.ascontiguousarray(vectors[np.sort(chosen)]))
+    except RuntimeError as err:
+        problem = str(err).split(": Error: ")[-1].splitlines()[0]
+        raise ELQError(
+            Errors.E034.format(factory=factory, count=count, width=width, problem=problem)
+        ) from None
+    with tqdm(total=count, desc=f"Index ({factory})", unit=" entities", disable=not progress) as bar:
+        for begin in range(0, count, _CHUNK):
+            chunk = np.ascontiguousarray(vectors[begin : begin + _CHUNK])
+            index.add(chunk)
+            bar.update(len(chunk))
+    faiss.write_index(index, str(path))
+    return {"factory": factory, **settings}
+
+
+class FaissBackend:
+    """Finds the entities with the largest inner product. It only finds: the caller scores."""
+
+    def __init__(self, vectors: Array, path: Optional[Path]) -> None:
+        """Use a FAISS file, or the vectors themselves where there is none.
+
+        vectors (Array): (entities, width) float32, memory-mapped.
+        path (Optional[Path]): What `build_backend` wrote.
+        """
+        self._vectors = vectors
+        self._index = None
+        if path is not None:
+            self._index = faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC)
+
+    def search(self, queries: Array, k: int) -> Array:
+        """Find the `k` best entities of each query.
+
+        queries (Array): (queries, width) float32.
+        RETURNS (Array): (queries, k) positions, -1 where fewer were found.
+        """
+        queries = np.ascontiguousarray(queries, dtype="float32")
+        if self._index is not None:
+            return self._index.search(queries, k)[1]
+        return faiss.knn(queries, self._vectors, k, metric=faiss.METRIC_INNER_PRODUCT)[1]
+
+
+def _apply_hnsw_settings(index: Any) -> Dict[str, int]:
+    hnsw = getattr(faiss.downcast_index(index), "hnsw", None)
+    if hnsw is None:
+        return {}
+    for name, value in HNSW_SETTINGS.items():
+        setattr(hnsw, name, value)
+    return dict(HNSW_SETTINGS)

@@ -1,0 +1,100 @@
+"""Encode a catalogue by shards, so that a run that was stopped goes on where it was."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any, Dict, List, Tuple, Union
+
+import numpy as np
+from tqdm import tqdm
+
+from ..catalogue import read_catalogue
+from ..errors import ELQError
+from ..types import Encoder
+from .entity_index import VECTORS, EntityIndex
+from .records import IDS, OFFSETS, RECORDS, Records, write_records
+from .store import META, commit, write_json
+
+DONE = "done.json"
+
+
+def encode_catalogue(
+    catalogue: Union[str, Path],
+    output: Union[str, Path],
+    encoder: Encoder,
+    *,
+    batch_size: int = 64,
+    shard_size: int = 2048,
+    progress: bool = False,
+) -> EntityIndex:
+    """Encode every entity of a catalogue.
+
+    The work goes on in `output/partial`: the entities, the vectors and a list of the shards done.
+    Started again with the same catalogue and encoder, it does what is missing. What stood in `output`
+    before stays usable until the new vectors are complete.
+
+    catalogue (Union[str, Path]): entities.jsonl.
+    output (Union[str, Path]): Folder for the vectors, to be given to `build_index`.
+    encoder (Encoder): The entity encoder.
+    batch_size (int): Entities in one forward pass.
+    shard_size (int): Entities between two points at which the work can be taken up again.
+    RETURNS (EntityIndex): The encoded catalogue, not searchable yet.
+    """
+    output = Path(output)
+    work = output / "partial"
+    stamp = {
+        "encoder": {**encoder.settings, "fingerprint": encoder.fingerprint},
+        "width": encoder.width,
+        "shard_size": shard_size,
+    }
+    catalogue_digest, done = _prepare(Path(catalogue), work, stamp)
+    records = Records(work / RECORDS, work / OFFSETS, work / IDS)
+    vectors = _open_vectors(work / VECTORS, (len(records), encoder.width))
+    with tqdm(total=len(records), desc="Encode", unit=" entities", disable=not progress) as bar:
+        for begin in range(0, len(records), shard_size):
+            end = min(begin + shard_size, len(records))
+            if begin not in done:
+                entities = [records.get(position) for position in range(begin, end)]
+                vectors[begin:end] = encoder.encode(entities, batch_size=batch_size)
+                vectors.flush()
+                done.append(begin)
+                write_json(work / DONE, done)
+            bar.update(end - begin)
+    meta = {"catalogue": catalogue_digest, "encoder": stamp["encoder"]}
+    commit(output, work, meta, [VECTORS, RECORDS, OFFSETS, IDS])
+    return EntityIndex.open(output)
+
+
+def _prepare(catalogue: Path, work: Path, stamp: Dict[str, Any]) -> Tuple[str, List[int]]:
+    """Write the records; keep the vectors of an earlier run if they belong to the same work.
+
+    RETURNS (Tuple[str, List[int]]): The digest of the catalogue and where the shards done begin.
+    """
+    fresh = work.with_name("partial-new")
+    shutil.rmtree(fresh, ignore_errors=True)
+    fresh.mkdir(parents=True)
+    try:
+        count, digest = write_records(read_catalogue(catalogue), fresh)
+    except ELQError:
+        shutil.rmtree(fresh)
+        raise
+    stamp = {**stamp, "catalogue": digest, "count": count}
+    if (work / VECTORS).exists() and _read_json(work / META) == stamp:
+        shutil.rmtree(fresh)
+        return digest, _read_json(work / DONE) or []
+    shutil.rmtree(work, ignore_errors=True)
+    fresh.rename(work)
+    write_json(work / META, stamp)
+    return digest, []
+
+
+def _open_vectors(path: Path, shape: Tuple[int, int]) -> np.memmap:
+    mode = "r+" if path.exists() else "w+"
+    return np.lib.format.open_memmap(path, mode=mode, dtype="float32", shape=shape)
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf8"))
+    except (OSError, ValueError):
+        return None

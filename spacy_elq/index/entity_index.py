@@ -1,0 +1,169 @@
+"""EntityIndex: the entity side of the linker, opened from a folder."""
+
+import os
+from pathlib import Path
+from typing import Any, Callable, Dict, Optional, Sequence, Tuple, Union
+
+import numpy as np
+
+from ..errors import ELQError, Errors
+from ..types import Array, Entity
+from .backend import FaissBackend, build_backend, default_factory
+from .records import IDS, OFFSETS, RECORDS, Records
+from .store import commit, link_or_copy, read_meta, write_json
+
+VECTORS, SEARCH = "vectors.npy", "search.faiss"
+_QUERIES_AT_ONCE = 1024
+
+
+class EntityIndex:
+    """Ids, records and vectors of the entities, and the search over them. All of it memory-mapped."""
+
+    def __init__(self, path: Path, meta: Dict[str, Any]) -> None:
+        """Use `EntityIndex.open`."""
+        self.path = path
+        self.meta = meta
+        files = {role: path / entry["name"] for role, entry in meta["files"].items()}
+        self.vectors: Array = np.load(files[VECTORS], mmap_mode="r")
+        self._records = Records(files[RECORDS], files[OFFSETS], files[IDS])
+        self._backend: Optional[FaissBackend] = None
+        if "backend" in meta:
+            self._backend = FaissBackend(self.vectors, files.get(SEARCH))
+
+    @classmethod
+    def open(cls, path: Union[str, Path]) -> "EntityIndex":
+        """Open an index, or the vectors of a catalogue that has no back end yet.
+
+        path (Union[str, Path]): The folder.
+        RETURNS (EntityIndex): The index.
+        RAISES (ELQError): If it is missing, damaged or of another format.
+        """
+        path = Path(path).absolute()
+        return cls(path, read_meta(path))
+
+    def __reduce__(self) -> Any:
+        """Pickle the path, not the data: another process maps the same pages."""
+        return (EntityIndex.open, (self.path,))
+
+    def __len__(self) -> int:
+        """RETURNS (int): The number of entities."""
+        return len(self._records)
+
+    @property
+    def width(self) -> int:
+        """RETURNS (int): The length of an entity vector."""
+        return int(self.vectors.shape[1])
+
+    @property
+    def stamp(self) -> Dict[str, Any]:
+        """RETURNS (Dict[str, Any]): What tells this index from others: catalogue, encoder, size."""
+        return {
+            "catalogue": self.meta["catalogue"],
+            "encoder": self.meta["encoder"]["fingerprint"],
+            "count": len(self),
+            "width": self.width,
+        }
+
+    def entity(self, position: int) -> Entity:
+        """RETURNS (Entity): The entity at a position."""
+        return self._records.get(position)
+
+    def positions(self, ids: Sequence[str]) -> Array:
+        """RETURNS (Array): (ids,) the position of each id, or -1 for an unknown one."""
+        return self._records.positions(ids)
+
+    def search(self, queries: Array, k: int) -> Tuple[Array, Array]:
+        """Find candidates: the back end finds them, the stored vectors score them.
+
+        queries (Array): (queries, width).
+        k (int): Candidates per query; fewer where the catalogue is smaller.
+        RETURNS (Tuple[Array, Array]): (queries, k) positions and exact inner products, best first;
+            -1 and minus infinity where the back end found fewer.
+        """
+        if self._backend is None:
+            raise ELQError(Errors.E033.format(path=self.path))
+        if queries.shape[1] != self.width:
+            raise ELQError(Errors.E035.format(found=queries.shape[1], expected=self.width, path=self.path))
+        k = min(k, len(self))
+        queries = queries.astype("float32")
+        chunks = [
+            self._search_chunk(queries[begin : begin + _QUERIES_AT_ONCE], k)
+            for begin in range(0, len(queries), _QUERIES_AT_ONCE)
+        ]
+        if not chunks:
+            return np.zeros((0, k), dtype="int64"), np.zeros((0, k), dtype="float32")
+        positions, similarities = zip(*chunks, strict=True)
+        return np.concatenate(positions), np.concatenate(similarities)
+
+    def _search_chunk(self, queries: Array, k: int) -> Tuple[Array, Array]:
+        assert self._backend is not None
+        positions = self._backend.search(queries, k)
+        similarities = np.einsum("qw,qkw->qk", queries, self.vectors[positions])
+        similarities = np.where(positions >= 0, similarities, -np.inf)
+        order = np.lexsort((positions, -similarities), axis=1)
+        return (
+            np.take_along_axis(positions, order, axis=1),
+            np.take_along_axis(similarities, order, axis=1),
+        )
+
+
+def build_index(
+    vectors: Union[str, Path],
+    output: Union[str, Path],
+    *,
+    factory: Optional[str] = None,
+    progress: bool = False,
+) -> EntityIndex:
+    """Make encoded vectors searchable.
+
+    vectors (Union[str, Path]): What `encode_catalogue` wrote, or another index.
+    output (Union[str, Path]): Folder of the index; an index that is there is replaced at the end.
+    factory (Optional[str]): FAISS factory string, or None for the default of this size.
+    RETURNS (EntityIndex): The new index.
+    """
+    source, output = EntityIndex.open(vectors), Path(output)
+    work = _work_folder(output)
+    try:
+        settings = build_backend(
+            source.vectors,
+            work / SEARCH,
+            factory=factory or default_factory(len(source)),
+            progress=progress,
+        )
+        _link_files(source, work)
+        roles = [VECTORS, RECORDS, OFFSETS, IDS] + ([SEARCH] if (work / SEARCH).exists() else [])
+        meta = {key: source.meta[key] for key in ("catalogue", "encoder")}
+        commit(output, work, {**meta, "backend": settings}, roles)
+    except ELQError:
+        work.rmdir()
+        raise
+    return EntityIndex.open(output)
+
+
+def copy_index(index: EntityIndex, folder: Path) -> None:
+    """Put the files of an index into another folder, as hard links where that is possible."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for entry in index.meta["files"].values():
+        if not (folder / entry["name"]).exists():
+            link_or_copy(index.path / entry["name"], folder / entry["name"])
+    write_json(folder / "meta.json", index.meta)
+
+
+def build_index_loader(path: Path) -> Callable[[], EntityIndex]:
+    """Build what the component's `initialize` calls to get its index.
+
+    path (Path): Folder of the index.
+    RETURNS (Callable[[], EntityIndex]): Opens the index.
+    """
+    return lambda: EntityIndex.open(path)
+
+
+def _link_files(index: EntityIndex, work: Path) -> None:
+    for role in (VECTORS, RECORDS, OFFSETS, IDS):
+        link_or_copy(index.path / index.meta["files"][role]["name"], work / role)
+
+
+def _work_folder(output: Path) -> Path:
+    work = output / f"partial-{os.getpid()}"
+    work.mkdir(parents=True, exist_ok=True)
+    return work

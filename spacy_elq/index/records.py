@@ -1,0 +1,73 @@
+"""The catalogue inside an index: looked up by position or by id without loading it."""
+
+import hashlib
+import json
+import mmap
+from pathlib import Path
+from typing import Iterable, List, Sequence, Tuple
+
+import numpy as np
+
+from ..catalogue import entity_from_dict, entity_to_dict
+from ..types import Array, Entity
+
+RECORDS, OFFSETS, IDS = "records.jsonl", "offsets.npy", "ids.npy"
+
+
+def write_records(entities: Iterable[Entity], folder: Path) -> Tuple[int, str]:
+    """Write the entities, where each begins, and a table from id to position.
+
+    RETURNS (Tuple[int, str]): The number of entities and the digest of the catalogue.
+    """
+    digest = hashlib.sha256()
+    offsets, hashes = [0], []
+    with (folder / RECORDS).open("wb") as file_:
+        for entity in entities:
+            line = json.dumps(entity_to_dict(entity), ensure_ascii=False).encode("utf8") + b"\n"
+            file_.write(line)
+            digest.update(line)
+            offsets.append(offsets[-1] + len(line))
+            hashes.append(_hash(entity.id))
+    np.save(folder / OFFSETS, np.asarray(offsets, dtype="int64"))
+    values = np.asarray(hashes, dtype="uint64")
+    order = np.argsort(values, kind="stable")
+    np.save(folder / IDS, np.stack([values[order], order.astype("uint64")]))
+    return len(hashes), digest.hexdigest()[:16]
+
+
+class Records:
+    """Read access to what `write_records` wrote."""
+
+    def __init__(self, records: Path, offsets: Path, ids: Path) -> None:
+        """Map the three files."""
+        with records.open("rb") as file_:
+            self._data = mmap.mmap(file_.fileno(), 0, access=mmap.ACCESS_READ)
+        self._offsets = np.load(offsets, mmap_mode="r")
+        self._ids = np.load(ids, mmap_mode="r")
+
+    def __len__(self) -> int:
+        """RETURNS (int): The number of entities."""
+        return len(self._offsets) - 1
+
+    def get(self, position: int) -> Entity:
+        """RETURNS (Entity): The entity at a position."""
+        begin, end = self._offsets[position : position + 2]
+        return entity_from_dict(json.loads(self._data[begin:end]))
+
+    def positions(self, ids: Sequence[str]) -> Array:
+        """RETURNS (Array): (ids,) the position of each id, or -1."""
+        wanted = np.asarray([_hash(id_) for id_ in ids], dtype="uint64")
+        begins = np.searchsorted(self._ids[0], wanted, side="left")
+        ends = np.searchsorted(self._ids[0], wanted, side="right")
+        return np.asarray(
+            [self._find(id_, self._ids[1, b:e]) for id_, b, e in zip(ids, begins, ends, strict=True)],
+            dtype="int64",
+        )
+
+    def _find(self, id_: str, positions: Array) -> int:
+        found: List[int] = [int(p) for p in positions if self.get(int(p)).id == id_]
+        return found[0] if found else -1
+
+
+def _hash(id_: str) -> int:
+    return int.from_bytes(hashlib.blake2b(id_.encode("utf8"), digest_size=8).digest(), "little")

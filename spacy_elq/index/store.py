@@ -1,0 +1,95 @@
+"""How an index is written: files under names of their own, then one `meta.json` that names them.
+
+Replacing `meta.json` is the moment at which a new index takes the place of an old one. A writer that
+is killed before leaves the old one as it was.
+"""
+
+import json
+import os
+import shutil
+import uuid
+from pathlib import Path
+from typing import Any, Dict, Iterable
+
+from ..errors import ELQError, Errors
+
+FORMAT = 1
+META = "meta.json"
+
+
+def read_meta(folder: Path) -> Dict[str, Any]:
+    """Read `meta.json` and check that the files it names are there and whole.
+
+    RETURNS (Dict[str, Any]): The meta data; "files" maps a role to name and size of its file.
+    """
+    if not (folder / META).is_file():
+        raise ELQError(Errors.E030.format(path=folder))
+    try:
+        meta = json.loads((folder / META).read_text(encoding="utf8"))
+    except ValueError:
+        raise _damaged(folder, META, "is not valid JSON") from None
+    found = meta.get("format") if isinstance(meta, dict) else None
+    if found != FORMAT:
+        raise ELQError(Errors.E032.format(path=folder, found=found, expected=FORMAT))
+    for entry in meta["files"].values():
+        path = folder / entry["name"]
+        if not path.is_file():
+            raise _damaged(folder, entry["name"], "is missing")
+        if path.stat().st_size != entry["bytes"]:
+            problem = f"has {path.stat().st_size} bytes instead of {entry['bytes']}"
+            raise _damaged(folder, entry["name"], problem)
+    return meta
+
+
+def commit(folder: Path, work: Path, meta: Dict[str, Any], roles: Iterable[str]) -> None:
+    """Move the files of `work` into `folder`, name them in `meta.json`, drop what it does not name.
+
+    roles (Iterable[str]): The names of the files in `work`.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    stamp = uuid.uuid4().hex[:8]
+    files = {}
+    for role in roles:
+        source = work / role
+        name = f"{source.stem}-{stamp}{source.suffix}"
+        _sync(source)
+        os.replace(source, folder / name)
+        files[role] = {"name": name, "bytes": (folder / name).stat().st_size}
+    write_json(folder / META, {"format": FORMAT, **meta, "files": files})
+    _drop_unnamed(folder, {META, *(entry["name"] for entry in files.values())}, files)
+    shutil.rmtree(work)
+
+
+def write_json(path: Path, data: Any) -> None:
+    """Write JSON so that the file is the old or the new one at any time."""
+    temporary = path.with_name(path.name + ".new")
+    temporary.write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n", encoding="utf8")
+    _sync(temporary)
+    os.replace(temporary, path)
+
+
+def link_or_copy(source: Path, target: Path) -> None:
+    """Give a file a second name, or copy it where the file system has no hard links.
+
+    Files of an index are never changed in place, so that both names are safe to use.
+    """
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+
+
+def _drop_unnamed(folder: Path, named: Iterable[str], roles: Iterable[str]) -> None:
+    stems = {Path(role).stem for role in roles} | {"search"}
+    for path in folder.iterdir():
+        if path.is_file() and path.name not in named and path.name.rpartition("-")[0] in stems:
+            path.unlink()
+
+
+def _damaged(folder: Path, name: str, problem: str) -> ELQError:
+    return ELQError(Errors.E031.format(path=folder, file=name, problem=problem))
+
+
+def _sync(path: Path) -> None:
+    with path.open("rb") as file_:
+        os.fsync(file_.fileno())

@@ -1,0 +1,639 @@
+"""The component `elq_linker`: finds and links the mentions of a doc in one pass of the encoder."""
+
+import logging
+import math
+import os
+import warnings
+from itertools import islice
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple, Union
+
+import numpy as np
+import srsly
+from spacy import util
+from spacy.language import Language
+from spacy.pipeline.pipe import deserialize_config
+from spacy.pipeline.trainable_pipe import TrainablePipe
+from spacy.tokens import Doc, Span
+from spacy.training import Example, validate_examples, validate_get_examples
+from spacy.vocab import Vocab
+from thinc.api import Config, Model, Optimizer, set_dropout_rate
+
+from .decode import choose_mentions, joint_scores, keep_mentions, log_sigmoid
+from .errors import ELQError, Errors, Warnings
+from .gold import GOLD_KEY, Gold, align_span, collect_gold, gold_spans
+from .index import EntityIndex, copy_index
+from .losses import LINKING_LOSSES, mention_loss
+from .models import TowerOutput
+from .negatives import Negatives
+from .scorer import Mention, linker_score
+from .spans import enumerate_spans, pool_spans, score_spans, to_row_spans
+from .types import Alternative, Array, Link, Rows
+
+logger = logging.getLogger("spacy")
+
+EXISTING_ENTS = ("keep", "overwrite", "replace")
+
+DEFAULT_CONFIG = Config().from_str(
+    """
+[elq_linker]
+threshold = 0.2
+max_length = 10
+max_mentions = 50
+candidates = 10
+label = "ENTITY"
+existing_ents = "overwrite"
+spans_key = null
+gold_key = "gold_links"
+linking_loss = "softmax"
+bundle_index = false
+index_path = null
+
+[elq_linker.model]
+@architectures = "spacy-elq.QuestionTower.v1"
+
+[elq_linker.model.tok2vec]
+@architectures = "spacy.HashEmbedCNN.v2"
+pretrained_vectors = null
+width = 96
+depth = 4
+embed_size = 2000
+window_size = 1
+maxout_pieces = 3
+subword_features = true
+
+[elq_linker.negatives]
+@misc = "spacy-elq.HardNegatives.v1"
+hard = 10
+in_batch = true
+
+[elq_linker.scorer]
+@scorers = "spacy-elq.linker_scorer.v1"
+"""
+)["elq_linker"]
+
+
+@Language.factory(
+    "elq_linker",
+    assigns=["doc.ents", "token.ent_iob", "token.ent_type", "token.ent_kb_id"],
+    default_config=DEFAULT_CONFIG,
+    default_score_weights={
+        "elq_weak_f": 1.0,
+        "elq_weak_p": 0.0,
+        "elq_weak_r": 0.0,
+        "elq_strong_f": 0.0,
+        "elq_mentions_f": 0.0,
+        "elq_links_f": 0.0,
+    },
+)
+def make_elq_linker(
+    nlp: Language,
+    name: str,
+    model: Model[List[Doc], TowerOutput],
+    negatives: Callable,
+    scorer: Optional[Callable],
+    threshold: float,
+    max_length: int,
+    max_mentions: int,
+    candidates: int,
+    label: str,
+    existing_ents: str,
+    spans_key: Optional[str],
+    gold_key: str,
+    linking_loss: str,
+    bundle_index: bool,
+    index_path: Optional[str],
+) -> "ELQLinker":
+    """Build an `elq_linker`; see `ELQLinker` for the settings."""
+    return ELQLinker(
+        nlp.vocab,
+        model,
+        name,
+        negatives=negatives,
+        scorer=scorer,
+        threshold=threshold,
+        max_length=max_length,
+        max_mentions=max_mentions,
+        candidates=candidates,
+        label=label,
+        existing_ents=existing_ents,
+        spans_key=spans_key,
+        gold_key=gold_key,
+        linking_loss=linking_loss,
+        bundle_index=bundle_index,
+        index_path=index_path,
+    )
+
+
+class ELQLinker(TrainablePipe):
+    """Finds the entity mentions of short, noisy text and links each to an entity of an index."""
+
+    def __init__(
+        self,
+        vocab: Vocab,
+        model: Model[List[Doc], TowerOutput],
+        name: str = "elq_linker",
+        *,
+        negatives: Negatives,
+        scorer: Optional[Callable] = linker_score,
+        threshold: float = 0.2,
+        max_length: int = 10,
+        max_mentions: int = 50,
+        candidates: int = 10,
+        label: str = "ENTITY",
+        existing_ents: str = "overwrite",
+        spans_key: Optional[str] = None,
+        gold_key: str = GOLD_KEY,
+        linking_loss: str = "softmax",
+        bundle_index: bool = False,
+        index_path: Optional[str] = None,
+    ) -> None:
+        """Make the component. It has no index yet: `initialize`, `set_index` or `from_disk` give one.
+
+        vocab (Vocab): The shared vocabulary.
+        model (Model): The question tower.
+        name (str): Name of the component.
+        negatives (Negatives): What gold entities compete with in training.
+        scorer (Optional[Callable]): The scoring method.
+        threshold (float): Least joint probability of a link, exp(γ) of the paper.
+        max_length (int): Longest mention, in rows (word pieces or tokens).
+        max_mentions (int): How many of the best mentions are scored in a doc where none reaches the
+            threshold. They can be seen in `spans_key`; they never become entities.
+        candidates (int): Entities retrieved for each mention. It is part of what `threshold` means.
+        label (str): Entity label where the entity has none of its own.
+        existing_ents (str): What happens to entities of earlier components: "overwrite" drops those
+            that overlap with a link, "keep" drops links that overlap with them, "replace" drops all.
+        spans_key (Optional[str]): Also put every scored mention into `doc.spans[spans_key]`, with the
+            joint probabilities in its `attrs["scores"]`.
+        gold_key (str): Span group of reference docs with the gold links; without it, their entities.
+        linking_loss (str): "softmax" as in the paper or "binary" as in its published code.
+        bundle_index (bool): Whether `to_disk` puts a copy of the index into the pipeline.
+        index_path (Optional[str]): Where `from_disk` finds the index, instead of the place recorded.
+        """
+        self.vocab = vocab
+        self.model = model
+        self.name = name
+        self.negatives = negatives
+        self.scorer = scorer
+        self.index: Optional[EntityIndex] = None
+        self.index_path = index_path
+        self.cfg: Dict[str, Any] = {
+            "threshold": threshold,
+            "max_length": max_length,
+            "max_mentions": max_mentions,
+            "candidates": candidates,
+            "label": label,
+            "existing_ents": existing_ents,
+            "spans_key": spans_key,
+            "gold_key": gold_key,
+            "linking_loss": linking_loss,
+            "bundle_index": bundle_index,
+        }
+        self._check_settings()
+        _install_extensions()
+
+    def _check_settings(self) -> None:
+        rules = {
+            "threshold": (lambda x: 0.0 < x <= 1.0, "a probability above 0 and up to 1"),
+            "max_length": (lambda x: x >= 1, "at least 1"),
+            "max_mentions": (lambda x: x >= 0, "at least 0"),
+            "candidates": (lambda x: x >= 1, "at least 1"),
+            "existing_ents": (lambda x: x in EXISTING_ENTS, f"one of {', '.join(EXISTING_ENTS)}"),
+            "linking_loss": (lambda x: x in LINKING_LOSSES, f"one of {', '.join(LINKING_LOSSES)}"),
+        }
+        for setting, (is_valid, expected) in rules.items():
+            value = self.cfg[setting]
+            if not is_valid(value):
+                raise ELQError(
+                    Errors.E002.format(setting=setting, name=self.name, value=value, expected=expected)
+                )
+
+    # ------------------------------------------------------------------ the index
+
+    def set_index(self, index: EntityIndex) -> None:
+        """Attach an index. Its catalogue may be any; its vectors must be what the model was trained for.
+
+        index (EntityIndex): An index that can be searched.
+        """
+        expected = self.index.stamp["encoder"] if self.index is not None else None
+        self._attach(index, encoder=expected)
+
+    def _attach(self, index: EntityIndex, *, encoder: Optional[str]) -> None:
+        width = self.model.get_dim("nO") if self.model.has_dim("nO") else index.width
+        if index.width != width:
+            raise ELQError(
+                Errors.E003.format(path=index.path, found=index.width, name=self.name, expected=width)
+            )
+        found = index.stamp["encoder"]
+        if encoder is not None and encoder != found:
+            raise ELQError(Errors.E004.format(path=index.path, found=found, name=self.name, expected=encoder))
+        self.index = index
+
+    def _require_index(self) -> EntityIndex:
+        if self.index is None:
+            raise ELQError(Errors.E001.format(name=self.name))
+        return self.index
+
+    # ------------------------------------------------------------------ prediction
+
+    def predict(self, docs: Iterable[Doc]) -> List[List[Link]]:
+        """Find and link the mentions of a batch, without changing the docs.
+
+        docs (Iterable[Doc]): The docs.
+        RETURNS (List[List[Link]]): Per doc, the links by position; if `spans_key` is set, also the
+            scored mentions that were not accepted.
+        """
+        docs = list(docs)
+        index = self._require_index()
+        if not any(len(doc) for doc in docs):
+            return [[] for _ in docs]
+        rows, logits = self.model.predict(docs)
+        spans = enumerate_spans(rows, max_length=self.cfg["max_length"])
+        scores, _ = score_spans(logits, to_row_spans(rows, spans))
+        log_threshold = math.log(self.cfg["threshold"])
+        kept = keep_mentions(
+            log_sigmoid(scores),
+            np.repeat(np.arange(len(docs)), rows.lengths)[spans[:, 0]],
+            log_threshold=log_threshold,
+            # a mention below the threshold can only be shown, never linked
+            max_mentions=self.cfg["max_mentions"] if self.cfg["spans_key"] else 0,
+        )
+        spans, scores = spans[kept], scores[kept]
+        positions, joint = self._link(index, rows, spans, scores)
+        best = joint[:, 0] if len(joint) else np.zeros(0)
+        accepted = np.zeros(len(spans), dtype=bool)
+        accepted[choose_mentions(spans, best, log_threshold=log_threshold)] = True
+        shown = np.arange(len(spans)) if self.cfg["spans_key"] else np.flatnonzero(accepted)
+        return self._make_links(index, docs, spans[shown], positions[shown], joint[shown], accepted[shown])
+
+    def link_spans(self, docs: Sequence[Doc], spans: Sequence[Sequence[Span]]) -> List[List[Link]]:
+        """Link given mentions: the entity of each is decided, the mention is believed.
+
+        docs (Sequence[Doc]): Docs that the components before this one have processed.
+        spans (Sequence[Sequence[Span]]): The mentions of each doc; they may overlap.
+        RETURNS (List[List[Link]]): Per doc, the links in the order of the spans. The score is the
+            probability of the entity among the candidates. A span of which the encoder saw nothing
+            gets no link.
+        """
+        index = self._require_index()
+        if not any(len(doc) for doc in docs):
+            return [[] for _ in docs]
+        rows, _ = self.model.predict(list(docs))
+        offsets = np.cumsum(rows.lengths) - rows.lengths
+        given = [
+            (offset + span.start, offset + span.end)
+            for offset, doc_spans in zip(offsets, spans, strict=True)
+            for span in doc_spans
+        ]
+        array = np.asarray(given, dtype="int64").reshape(-1, 2)
+        row_spans = to_row_spans(rows, array)
+        array = array[row_spans[:, 1] > row_spans[:, 0]]
+        certain = np.full(len(array), np.inf)
+        positions, joint = self._link(index, rows, array, certain)
+        return self._make_links(index, docs, array, positions, joint, np.ones(len(array), dtype=bool))
+
+    def _link(self, index: EntityIndex, rows: Rows, spans: Array, scores: Array) -> Tuple[Array, Array]:
+        """RETURNS (Tuple[Array, Array]): (mentions, candidates) positions and log joint probabilities."""
+        vectors, _ = pool_spans(rows.vectors, to_row_spans(rows, spans))
+        positions, similarities = index.search(vectors, self.cfg["candidates"])
+        return positions, joint_scores(scores, similarities.astype("float64"))
+
+    def _make_links(
+        self,
+        index: EntityIndex,
+        docs: Sequence[Doc],
+        spans: Array,
+        positions: Array,
+        joint: Array,
+        accepted: Array,
+    ) -> List[List[Link]]:
+        lengths = np.asarray([len(doc) for doc in docs])
+        offsets = np.cumsum(lengths) - lengths
+        owners = np.searchsorted(offsets + lengths, spans[:, 0], side="right")
+        links: List[List[Link]] = [[] for _ in docs]
+        for i, owner in enumerate(owners.tolist()):
+            entities = [index.entity(int(p)) for p in positions[i] if p >= 0]
+            start, end = (int(x) for x in spans[i] - offsets[owner])
+            probs = np.exp(joint[i]).tolist()
+            links[owner].append(
+                Link(
+                    start=start,
+                    end=end,
+                    entity_id=entities[0].id,
+                    title=entities[0].title,
+                    label=entities[0].label or self.cfg["label"],
+                    score=probs[0],
+                    alternatives=[
+                        Alternative(entity.id, entity.title, prob)
+                        for entity, prob in zip(entities, probs, strict=False)
+                    ],
+                    accepted=bool(accepted[i]),
+                )
+            )
+        return links
+
+    def set_annotations(self, docs: Iterable[Doc], links: List[List[Link]]) -> None:
+        """Write links to the docs: entities, scores, titles, alternatives and, if set, the span group.
+
+        docs (Iterable[Doc]): The docs.
+        links (List[List[Link]]): What `predict` returned for them.
+        """
+        for doc, doc_links in zip(docs, links, strict=True):
+            spans = [_annotate(doc, link) for link in doc_links]
+            accepted = [s for s, link in zip(spans, doc_links, strict=True) if link.accepted]
+            doc.set_ents(_merge_ents(doc.ents, accepted, how=self.cfg["existing_ents"]))
+            if self.cfg["spans_key"]:
+                doc.spans[self.cfg["spans_key"]] = spans
+                scores = np.asarray([link.score for link in doc_links], dtype="float32")
+                doc.spans[self.cfg["spans_key"]].attrs["scores"] = scores
+
+    # ------------------------------------------------------------------ training
+
+    def initialize(
+        self,
+        get_examples: Callable[[], Iterable[Example]],
+        *,
+        nlp: Optional[Language] = None,
+        index_loader: Optional[Callable[[], EntityIndex]] = None,
+    ) -> None:
+        """Prepare for training: attach the index, build the model, check the gold links.
+
+        get_examples (Callable[[], Iterable[Example]]): Gives the training examples.
+        nlp (Optional[Language]): The pipeline.
+        index_loader (Optional[Callable[[], EntityIndex]]): Opens the index.
+        """
+        validate_get_examples(get_examples, "ELQLinker.initialize")
+        if index_loader is not None:
+            self._attach(index_loader(), encoder=None)
+        index = self._require_index()
+        self.model.set_dim("nO", index.width)
+        self.model.initialize(X=[example.x for example in islice(get_examples(), 10)])
+        self._report_gold(get_examples())
+
+    def _report_gold(self, examples: Iterable[Example]) -> None:
+        """Say how much of the gold cannot be used, and why."""
+        total = misfits = 0
+        unknown: List[str] = []
+        index = self._require_index()
+        for example in examples:
+            gold = collect_gold([example], index.positions, key=self.cfg["gold_key"])
+            total += len(gold.ids) + gold.misfits
+            misfits += gold.misfits
+            unknown += [gold.ids[i] for i in np.flatnonzero(gold.positions < 0)]
+        logger.info("%s: %d gold mentions, %d entities in the index", self.name, total, len(index))
+        if misfits:
+            warnings.warn(Warnings.W001.format(misfit=misfits, total=total), stacklevel=2)
+        if unknown:
+            ids = ", ".join(sorted(set(unknown))[:3])
+            message = Warnings.W002.format(unknown=len(unknown), total=total, ids=ids)
+            warnings.warn(message, stacklevel=2)
+
+    def update(
+        self,
+        examples: Iterable[Example],
+        *,
+        drop: float = 0.0,
+        sgd: Optional[Optimizer] = None,
+        losses: Optional[Dict[str, float]] = None,
+    ) -> Dict[str, float]:
+        """Learn from a batch.
+
+        examples (Iterable[Example]): The batch.
+        drop (float): The dropout rate.
+        sgd (Optional[Optimizer]): The optimizer.
+        losses (Optional[Dict[str, float]]): Updated under the component's name.
+        RETURNS (Dict[str, float]): The losses.
+        """
+        losses = {} if losses is None else losses
+        losses.setdefault(self.name, 0.0)
+        examples = list(examples)
+        validate_examples(examples, "ELQLinker.update")
+        self._require_index()
+        if not any(len(example.predicted) for example in examples):
+            return losses
+        set_dropout_rate(self.model, drop)
+        output, backprop = self.model.begin_update([example.predicted for example in examples])
+        loss, gradients = self.get_loss(examples, output)
+        backprop(gradients)
+        if sgd is not None:
+            self.finish_update(sgd)
+        losses[self.name] += loss
+        return losses
+
+    def get_loss(self, examples: Iterable[Example], scores: TowerOutput) -> Tuple[float, Tuple[Array, Array]]:
+        """L_MD + L_ED and their gradient.
+
+        examples (Iterable[Example]): The batch.
+        scores (TowerOutput): The model's output for it: rows and (rows, 3) logits.
+        RETURNS (Tuple[float, Tuple[Array, Array]]): The loss, and d_vectors and d_logits.
+        """
+        rows, logits = scores
+        index = self._require_index()
+        gold = collect_gold(examples, index.positions, key=self.cfg["gold_key"])
+        loss_md, d_logits = self._mention_loss(rows, logits, gold)
+        loss_ed, d_vectors = self._linking_loss(index, rows, gold)
+        return loss_md + loss_ed, (d_vectors, d_logits)
+
+    def _mention_loss(self, rows: Rows, logits: Array, gold: Gold) -> Tuple[float, Array]:
+        spans = enumerate_spans(rows, max_length=self.cfg["max_length"])
+        scores, bp_scores = score_spans(logits, to_row_spans(rows, spans))
+        loss, d_scores = mention_loss(scores, _is_member(spans, gold.spans))
+        return loss, bp_scores(d_scores)
+
+    def _linking_loss(self, index: EntityIndex, rows: Rows, gold: Gold) -> Tuple[float, Array]:
+        row_spans = to_row_spans(rows, gold.spans)
+        usable = (gold.positions >= 0) & (row_spans[:, 1] > row_spans[:, 0])
+        if not usable.any():
+            return 0.0, np.zeros_like(rows.vectors)
+        mentions, bp_mentions = pool_spans(rows.vectors, row_spans[usable])
+        pool, competes, targets = self.negatives(mentions, gold.positions[usable], index.search)
+        entities = index.vectors[pool]
+        similarities = np.where(competes, (mentions @ entities.T).astype("float64"), -np.inf)
+        loss, d_similarities = LINKING_LOSSES[self.cfg["linking_loss"]](similarities, targets)
+        return loss, bp_mentions((d_similarities @ entities).astype(mentions.dtype))
+
+    def rehearse(self, *args: Any, **kwargs: Any) -> Dict[str, float]:
+        """Not supported: there are no labels whose distribution could be remembered."""
+        raise ELQError(Errors.E007.format(name=self.name))
+
+    def add_label(self, label: str) -> int:
+        """Not supported: labels belong to the catalogue."""
+        raise ELQError(Errors.E008.format(name=self.name))
+
+    def score(self, examples: Iterable[Example], **kwargs: Any) -> Dict[str, Any]:
+        """Score a batch of processed examples.
+
+        examples (Iterable[Example]): With predicted docs that went through the pipeline.
+        RETURNS (Dict[str, Any]): The scores; see `spacy_elq.scorer.linker_score`.
+        """
+        if self.scorer is None:
+            return {}
+        examples = list(examples)
+        links = self.link_gold(examples)
+        return self.scorer(examples, links=links, gold_key=self.cfg["gold_key"], **kwargs)
+
+    def link_gold(self, examples: Sequence[Example], *, batch_size: int = 128) -> List[List[Mention]]:
+        """Link the gold mentions of processed examples, for the metric "links".
+
+        RETURNS (List[List[Mention]]): Per example (start_char, end_char, id) of what can be linked, at
+            the place that gold has.
+        """
+        results: List[List[Mention]] = []
+        for batch in util.minibatch(examples, batch_size):
+            pairs = [_fitting_gold(example, self.cfg["gold_key"]) for example in batch]
+            docs = [example.predicted for example in batch]
+            links = self.link_spans(docs, [[span for span, _ in p] for p in pairs])
+            for doc_pairs, doc_links in zip(pairs, links, strict=True):
+                by_range = {(link.start, link.end): link.entity_id for link in doc_links}
+                results.append(
+                    [
+                        (gold.start_char, gold.end_char, by_range[span.start, span.end])
+                        for span, gold in doc_pairs
+                        if (span.start, span.end) in by_range
+                    ]
+                )
+        return results
+
+    # ------------------------------------------------------------------ on disk
+
+    def to_bytes(self, *, exclude: Iterable[str] = ()) -> bytes:
+        """Serialize to bytes. The index is not in them, only where it is and what it must be.
+
+        exclude (Iterable[str]): Fields to leave out: vocab, cfg, model, index.
+        RETURNS (bytes): The serialized component.
+        """
+        serialize: Dict[str, Callable[[], Any]] = {
+            "cfg": lambda: srsly.json_dumps(self.cfg),
+            "index": lambda: srsly.json_dumps(self._index_record(None)),
+            "vocab": lambda: self.vocab.to_bytes(exclude=exclude),
+            "model": self.model.to_bytes,
+        }
+        return util.to_bytes(serialize, exclude)
+
+    def from_bytes(self, bytes_data: bytes, *, exclude: Iterable[str] = ()) -> "ELQLinker":
+        """Load from bytes and open the index they name.
+
+        bytes_data (bytes): What `to_bytes` returned.
+        exclude (Iterable[str]): Fields to leave out: vocab, cfg, model, index.
+        RETURNS (ELQLinker): The component.
+        """
+        deserialize: Dict[str, Callable[[Any], Any]] = {
+            "cfg": lambda b: self.cfg.update(srsly.json_loads(b)),
+            "vocab": lambda b: self.vocab.from_bytes(b, exclude=exclude),
+            "model": self.model.from_bytes,
+            "index": lambda b: self._open_index(srsly.json_loads(b), None),
+        }
+        util.from_bytes(bytes_data, deserialize, exclude)
+        return self
+
+    def to_disk(self, path: Union[str, Path], *, exclude: Iterable[str] = ()) -> None:
+        """Save to a folder, with the place of the index, or with the index if `bundle_index` is set.
+
+        path (Union[str, Path]): The folder.
+        exclude (Iterable[str]): Fields to leave out: vocab, cfg, model, index.
+        """
+        folder = Path(path)
+        serialize: Dict[str, Callable[[Path], Any]] = {
+            "cfg": lambda p: srsly.write_json(p, self.cfg),
+            "index.json": lambda p: srsly.write_json(p, self._index_record(folder)),
+            "vocab": lambda p: self.vocab.to_disk(p, exclude=exclude),
+            "model": lambda p: self.model.to_disk(p),
+        }
+        excluded = [*exclude, "index.json"] if "index" in exclude else exclude
+        util.to_disk(path, serialize, excluded)
+        if self.cfg["bundle_index"] and "index" not in exclude and self.index is not None:
+            copy_index(self.index, folder / "index")
+
+    def from_disk(self, path: Union[str, Path], *, exclude: Iterable[str] = ()) -> "ELQLinker":
+        """Load from a folder and open the index it names.
+
+        path (Union[str, Path]): The folder.
+        exclude (Iterable[str]): Fields to leave out: vocab, cfg, model, index.
+        RETURNS (ELQLinker): The component.
+        """
+        folder = Path(path)
+        deserialize: Dict[str, Callable[[Path], Any]] = {
+            "cfg": lambda p: self.cfg.update(deserialize_config(p)),
+            "vocab": lambda p: self.vocab.from_disk(p, exclude=exclude),
+            "model": lambda p: self.model.from_bytes(p.read_bytes()),
+            "index.json": lambda p: self._open_index(srsly.read_json(p), folder),
+        }
+        excluded = [*exclude, "index.json"] if "index" in exclude else exclude
+        util.from_disk(path, deserialize, excluded)
+        return self
+
+    def _index_record(self, folder: Optional[Path]) -> Dict[str, Any]:
+        """Where the index is, from the root and from `folder`, so that both can be moved together."""
+        if self.index is None:
+            return {}
+        if folder is not None and self.cfg["bundle_index"]:
+            return {"paths": ["index"], "stamp": self.index.stamp}
+        paths = [str(self.index.path)]
+        if folder is not None:
+            paths.insert(0, os.path.relpath(self.index.path, folder.absolute()))
+        return {"paths": paths, "stamp": self.index.stamp}
+
+    def _open_index(self, record: Dict[str, Any], folder: Optional[Path]) -> None:
+        if not record:
+            return
+        stamp = record["stamp"]
+        if self.index_path is not None:
+            self._attach(EntityIndex.open(self.index_path), encoder=stamp["encoder"])
+            return
+        # without a folder (from_bytes) the one path recorded is absolute
+        paths = [(folder or Path()) / path for path in record["paths"]]
+        found = next((p for p in paths if p.exists()), None)
+        if found is None:
+            names = ", ".join(str(p.resolve()) for p in paths)
+            raise ELQError(Errors.E006.format(paths=names, name=self.name))
+        index = EntityIndex.open(found.resolve())
+        self._attach(index, encoder=stamp["encoder"])
+        if index.stamp != stamp:
+            raise ELQError(
+                Errors.E005.format(
+                    path=index.path,
+                    found=f"{index.stamp['catalogue']}, {index.stamp['count']} entities",
+                    name=self.name,
+                    expected=f"{stamp['catalogue']}, {stamp['count']} entities",
+                )
+            )
+
+
+def _install_extensions() -> None:
+    """Register what can be read on every linked entity, in plain types."""
+    for name in ("elq_score", "elq_title", "elq_alternatives"):
+        if not Span.has_extension(name):
+            Span.set_extension(name, default=None)
+
+
+def _annotate(doc: Doc, link: Link) -> Span:
+    span = Span(doc, link.start, link.end, label=link.label, kb_id=link.entity_id)
+    span._.elq_score = link.score
+    span._.elq_title = link.title
+    span._.elq_alternatives = [alternative.to_dict() for alternative in link.alternatives]
+    return span
+
+
+def _merge_ents(existing: Sequence[Span], linked: List[Span], *, how: str) -> List[Span]:
+    """RETURNS (List[Span]): What becomes `doc.ents`, by the setting `existing_ents`."""
+    if how == "replace" or not existing:
+        return linked
+    first, second = (existing, linked) if how == "keep" else (linked, existing)
+    taken = {token for span in first for token in range(span.start, span.end)}
+    rest = [span for span in second if taken.isdisjoint(range(span.start, span.end))]
+    return [*first, *rest]
+
+
+def _fitting_gold(example: Example, key: str) -> List[Tuple[Span, Span]]:
+    """RETURNS (List[Tuple[Span, Span]]): Spans of the predicted doc, with the gold spans they are."""
+    pairs = [(align_span(example, gold), gold) for gold in gold_spans(example.reference, key=key)]
+    return [(example.predicted[r[0] : r[1]], gold) for r, gold in pairs if r is not None]
+
+
+def _is_member(spans: Array, gold: Array) -> Array:
+    """RETURNS (Array): (spans,) 1.0 where a span is among the gold ones."""
+    width = int(max(spans.max(initial=0), gold.max(initial=0))) + 1
+    return np.isin(spans @ [width, 1], gold @ [width, 1]).astype("float64")
+
+
+_install_extensions()

@@ -1,0 +1,90 @@
+"""The question tower: rows, the mention scorer and, where widths differ, a projection."""
+
+from typing import Any, Callable, List, Optional, Tuple
+
+from spacy.tokens import Doc
+from thinc.api import Linear, Model, glorot_uniform_init, to_numpy
+from thinc.types import Floats2d
+
+from .rows import with_rows
+from .types import Array, Rows
+
+TowerOutput = Tuple[Rows, Array]
+
+
+def build_question_tower(tok2vec: Model) -> Model[List[Doc], TowerOutput]:
+    """Build the model of `elq_linker`.
+
+    tok2vec (Model): `spacy-elq.WordPieceListener.v1` for the word pieces of a `transformer`
+        component, or any spaCy tok2vec architecture for tokens.
+    RETURNS (Model[List[Doc], TowerOutput]): Gives the rows, their vectors as wide as the entity vectors
+        (`nO`), and (rows, 3) start, end and inside scores, in host memory. Its `backprop` takes the
+        gradients of both.
+    """
+    return Model(
+        "elq_question_tower",
+        _forward,
+        init=_init,
+        layers=[with_rows(tok2vec), _project(), Linear(nO=3)],
+        dims={"nO": None},
+    )
+
+
+def _init(model: Model, X: Optional[List[Doc]] = None, Y: Any = None) -> None:
+    rows, project, mention_scorer = model.layers
+    rows.initialize(X=X)
+    width = rows.get_dim("nO")
+    project.set_dim("nI", width)
+    project.set_dim("nO", model.get_dim("nO"))
+    mention_scorer.set_dim("nI", width)
+    project.initialize()
+    mention_scorer.initialize()
+
+
+def _forward(
+    model: Model[List[Doc], TowerOutput], docs: List[Doc], is_train: bool
+) -> Tuple[TowerOutput, Callable]:
+    with_rows_, project, mention_scorer = model.layers
+    rows, bp_rows = with_rows_(docs, is_train)
+    vectors, bp_vectors = project(rows.vectors, is_train)
+    logits, bp_logits = mention_scorer(rows.vectors, is_train)
+
+    def backprop(gradients: Tuple[Array, Array]) -> Any:
+        d_vectors, d_logits = (model.ops.asarray2f(d) for d in gradients)
+        return bp_rows(bp_vectors(d_vectors) + bp_logits(d_logits))
+
+    return (rows.with_vectors(to_numpy(vectors)), to_numpy(logits)), backprop
+
+
+def _project() -> Model[Floats2d, Floats2d]:
+    """A linear layer that has no parameters, and does nothing, where both widths are the same."""
+    return Model(
+        "elq_projection",
+        _project_forward,
+        init=_project_init,
+        dims={"nI": None, "nO": None},
+        params={"W": None, "b": None},
+    )
+
+
+def _project_init(model: Model, X: Any = None, Y: Any = None) -> None:
+    nO, nI = model.get_dim("nO"), model.get_dim("nI")
+    if nO != nI:
+        model.set_param("W", glorot_uniform_init(model.ops, (nO, nI)))
+        model.set_param("b", model.ops.alloc1f(nO))
+
+
+def _project_forward(
+    model: Model[Floats2d, Floats2d], X: Floats2d, is_train: bool
+) -> Tuple[Floats2d, Callable[[Floats2d], Floats2d]]:
+    if not model.has_param("W"):
+        return X, lambda dY: dY
+    W = model.get_param("W")
+    Y = model.ops.gemm(X, W, trans2=True) + model.get_param("b")
+
+    def backprop(dY: Floats2d) -> Floats2d:
+        model.inc_grad("b", dY.sum(axis=0))
+        model.inc_grad("W", model.ops.gemm(dY, X, trans1=True))
+        return model.ops.gemm(dY, W)
+
+    return Y, backprop

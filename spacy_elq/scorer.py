@@ -1,0 +1,120 @@
+"""Scores of predicted links against gold links: weak, strong, mentions only, links only."""
+
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple
+
+import numpy as np
+from spacy.scorer import PRFScore
+from spacy.training import Example
+
+from .gold import GOLD_KEY, gold_spans
+
+Mention = Tuple[int, int, str]
+Scores = Dict[str, PRFScore]
+METRICS = ("weak", "strong", "mentions", "links")
+
+
+def make_linker_scorer(spans_key: str = "sc") -> Callable:
+    """Build the scorer of `elq_linker`.
+
+    spans_key (str): The table that `spacy evaluate` prints is found under `spans_{spans_key}_per_type`;
+        "sc" is the key it looks for unless told otherwise with --spans-key.
+    RETURNS (Callable): The scorer.
+    """
+
+    def score(examples: Iterable[Example], **cfg: Any) -> Dict[str, Any]:
+        return linker_score(examples, spans_key=spans_key, **cfg)
+
+    return score
+
+
+def linker_score(
+    examples: Iterable[Example],
+    *,
+    links: Optional[Sequence[List[Mention]]] = None,
+    gold_key: str = GOLD_KEY,
+    spans_key: str = "sc",
+    **cfg: Any,
+) -> Dict[str, Any]:
+    """Score the links in `doc.ents` the way spaCy's `Scorer` does.
+
+    examples (Iterable[Example]): With predicted and reference docs.
+    links (Optional[Sequence[List[Mention]]]): Per example, what the linker says when it is given the gold
+        mentions: (start_char, end_char, id). Needed for the metric "links".
+    gold_key (str): Span group of the reference docs that holds the gold links.
+    RETURNS (Dict[str, Any]): `elq_{metric}_{p,r,f}`, and the same as a table for `spacy evaluate`.
+    """
+    counts = count_links(examples, links=links, gold_key=gold_key)
+    table = {name: score.to_dict() for name, score in counts.items()}
+    flat = {f"elq_{name}_{key}": v for name, prf in table.items() for key, v in prf.items()}
+    weak = {f"spans_{spans_key}_{key}": value for key, value in table["weak"].items()}
+    return {**flat, **weak, f"spans_{spans_key}_per_type": table}
+
+
+def count_links(
+    examples: Iterable[Example],
+    *,
+    links: Optional[Sequence[List[Mention]]] = None,
+    gold_key: str = GOLD_KEY,
+) -> Scores:
+    """Count right, wrong and missed links.
+
+    RETURNS (Scores): By metric: "weak" (the entity equal, the mentions overlapping), "strong" (both
+        equal), "mentions" (overlapping, whatever the entity) and, if `links` is given, "links" (gold
+        mentions given). Every gold link counts once.
+    """
+    scores = {name: PRFScore() for name in METRICS if name != "links" or links is not None}
+    for i, example in enumerate(examples):
+        gold = [_mention(span) for span in gold_spans(example.reference, key=gold_key)]
+        found = [_mention(span) for span in example.predicted.ents if span.kb_id_]
+        _count(scores["weak"], gold, found, lambda g, p: g[2] == p[2] and _overlap(g, p))
+        _count(scores["strong"], gold, found, lambda g, p: g == p)
+        _count(scores["mentions"], gold, found, _overlap)
+        if links is not None:
+            _count(scores["links"], gold, links[i], lambda g, p: g == p)
+    return scores
+
+
+def match(
+    gold: List[Mention], found: List[Mention], right: Callable[[Mention, Mention], bool]
+) -> List[Tuple[int, int]]:
+    """Pair as many predictions with gold links as possible, each used once.
+
+    RETURNS (List[Tuple[int, int]]): Pairs of a position in `gold` and one in `found`.
+    """
+    pairs = np.asarray([[right(g, p) for p in found] for g in gold], dtype=bool)
+    partner: Dict[int, int] = {}
+    for g in range(len(gold)):
+        _augment(g, pairs, partner, set())
+    return sorted((g, p) for p, g in partner.items())
+
+
+def _augment(g: int, pairs: Any, partner: Dict[int, int], tried: set) -> bool:
+    """Find a prediction for gold `g`, moving earlier gold links to other predictions if needed."""
+    for p in np.flatnonzero(pairs[g]).tolist():
+        if p in tried:
+            continue
+        tried.add(p)
+        if p not in partner or _augment(partner[p], pairs, partner, tried):
+            partner[p] = g
+            return True
+    return False
+
+
+def _count(
+    score: PRFScore,
+    gold: List[Mention],
+    found: List[Mention],
+    right: Callable[[Mention, Mention], bool],
+) -> None:
+    matched = len(match(gold, found, right))
+    score.tp += matched
+    score.fp += len(found) - matched
+    score.fn += len(gold) - matched
+
+
+def _mention(span: Any) -> Mention:
+    return (span.start_char, span.end_char, span.kb_id_)
+
+
+def _overlap(a: Mention, b: Mention) -> bool:
+    return a[0] < b[1] and b[0] < a[1]

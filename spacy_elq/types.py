@@ -1,0 +1,109 @@
+"""Records and protocols that every other module may use."""
+
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Dict, List, Protocol, Tuple
+
+from numpy.typing import NDArray
+from thinc.types import Floats2d
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Entity:
+    """A record of the catalogue.
+
+    id (str): Identifier, unique in the catalogue: what `kb_id_` will hold.
+    title (str): Name shown to people.
+    description (str): A sentence or a paragraph that tells it apart.
+    aliases (Tuple[str, ...]): Other names.
+    label (str): Entity label for `ent.label_`, or "" for the component's setting.
+    ids (Dict[str, str]): The same entity in other id systems.
+    """
+
+    id: str
+    title: str
+    description: str = ""
+    aliases: Tuple[str, ...] = ()
+    label: str = ""
+    ids: Dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """A candidate entity of a mention, with the joint probability of both."""
+
+    id: str
+    title: str
+    score: float
+
+    def to_dict(self) -> Dict[str, Any]:
+        """RETURNS (Dict[str, Any]): The same in plain types."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Link:
+    """The decision about one mention: a token range of a doc and its best entity.
+
+    start, end (int): Half-open token range.
+    entity_id, title, label (str): The best entity.
+    score (float): Joint probability of mention and entity.
+    alternatives (List[Alternative]): The candidates of the mention, best first; the first is the
+        entity itself.
+    accepted (bool): Whether it reached the threshold and overlaps with no better one.
+    """
+
+    start: int
+    end: int
+    entity_id: str
+    title: str
+    label: str
+    score: float
+    alternatives: List[Alternative]
+    accepted: bool = True
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The question encoder's rows for a batch of docs, with their alignment to tokens.
+
+    A row is a word piece (transformer) or a token (tok2vec). The rows of all docs stand in one array
+    in reading order, and so do the tokens: token `t` of the batch has the rows `starts[t]:ends[t]`.
+
+    vectors (Floats2d): (rows, width).
+    starts, ends (Array): (tokens,) the half-open range of rows of each token.
+    bounds (Array): (tokens,) whether a mention may start or end with the token.
+    blocks (Array): (tokens,) whether no mention may contain the token: the encoder did not see it.
+    lengths (Array): (docs,) the number of tokens of each doc.
+    """
+
+    vectors: Floats2d
+    starts: Array
+    ends: Array
+    bounds: Array
+    blocks: Array
+    lengths: Array
+
+    def with_vectors(self, vectors: Floats2d) -> "Rows":
+        """RETURNS (Rows): The same alignment with other vectors."""
+        return replace(self, vectors=vectors)
+
+
+class Encoder(Protocol):
+    """What turns entities into vectors."""
+
+    @property
+    def width(self) -> int:
+        """RETURNS (int): The length of a vector."""
+
+    @property
+    def fingerprint(self) -> str:
+        """RETURNS (str): The same for two encoders if they give the same vectors."""
+
+    @property
+    def settings(self) -> Dict[str, Any]:
+        """RETURNS (Dict[str, Any]): How it was made, in plain types, to be read by people."""
+
+    def encode(self, entities: List[Entity], *, batch_size: int) -> Array:
+        """RETURNS (Array): (entities, width) float32, in the order given."""
