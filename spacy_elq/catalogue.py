@@ -1,12 +1,15 @@
 """Read the catalogue, `entities.jsonl`: one JSON object a line, as a stream, with line numbers."""
 
 import json
+import re
+import unicodedata
 from pathlib import Path
 from typing import Any, Dict, Iterator, Set, Union
 
 from .errors import ELQError, Errors
 from .types import Entity
 
+_ARTICLES = ("the", "a", "an")
 FIELDS = {"id", "title", "description", "aliases", "label", "ids"}
 
 
@@ -54,6 +57,26 @@ def entity_to_dict(entity: Entity) -> Dict[str, Any]:
     return {key: value for key, value in record.items() if value or key in ("id", "title")}
 
 
+def normalize_name(text: str) -> str:
+    """Reduce a name to what people type: lower case, no accents, no punctuation, no article in front.
+
+    RETURNS (str): The name, or "" if nothing is left of it.
+    """
+    decomposed = unicodedata.normalize("NFKD", text.lower())
+    plain = "".join(c for c in decomposed if not unicodedata.combining(c))
+    words = re.findall(r"\w+", plain)
+    return " ".join(words[1:] if len(words) > 1 and words[0] in _ARTICLES else words)
+
+
+def entity_names(entity: Entity) -> Set[str]:
+    """RETURNS (Set[str]): The normalized names of an entity: its title, the title without what only tells
+    it apart (in parentheses or behind a comma), and its aliases.
+    """
+    title = entity.title
+    names = [title, re.sub(r"\s*\([^()]*\)$", "", title), title.split(",")[0], *entity.aliases]
+    return {name for name in map(normalize_name, names) if name}
+
+
 def _parse_line(path: Path, number: int, line: bytes) -> Entity:
     try:
         record = json.loads(line)
@@ -66,15 +89,23 @@ def _parse_line(path: Path, number: int, line: bytes) -> Entity:
             problem = f"`{key}` must be a string that is not empty"
             raise _error(path, number, problem, repr(record.get(key)))
     for key in ("description", "label"):
-        if not isinstance(record.get(key) or "", str):
+        if not isinstance(record.get(key, ""), (str, type(None))):
             raise _error(path, number, f"`{key}` must be a string", repr(record[key]))
-    aliases = record.get("aliases") or []
-    if not isinstance(aliases, list) or not all(isinstance(alias, str) for alias in aliases):
+    aliases = record.get("aliases")
+    if aliases is not None and not _is_list_of_strings(aliases):
         raise _error(path, number, "`aliases` must be a list of strings", repr(aliases))
-    ids = record.get("ids") or {}
-    if not isinstance(ids, dict) or not all(isinstance(value, str) for value in ids.values()):
+    ids = record.get("ids")
+    if ids is not None and not (isinstance(ids, dict) and _is_list_of_strings(list(ids.values()))):
         raise _error(path, number, "`ids` must map names to strings", repr(ids))
+    try:
+        json.dumps(record, ensure_ascii=False).encode("utf8")
+    except UnicodeEncodeError as err:
+        raise _error(path, number, f"text that is not valid Unicode ({err.reason})", _shorten(line)) from None
     return entity_from_dict(record)
+
+
+def _is_list_of_strings(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
 def _error(path: Path, number: int, problem: str, found: str) -> ELQError:

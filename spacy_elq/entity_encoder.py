@@ -16,6 +16,7 @@ from .types import Array, Entity
 
 POOLINGS = ("mean", "cls")
 BERT_ENT = "[unused2]"
+_NOT_THE_MODEL = ("_name_or_path", "transformers_version", "torch_dtype", "dtype")
 
 
 class EntityEncoder:
@@ -29,6 +30,7 @@ class EntityEncoder:
         max_length: int = 128,
         aliases: bool = False,
         ent_token: Optional[str] = None,
+        norm: float = 0.0,
     ) -> None:
         """Load the encoder.
 
@@ -39,24 +41,36 @@ class EntityEncoder:
         aliases (bool): Whether the aliases stand between the title and the description.
         ent_token (Optional[str]): The piece between title and description. None takes `[unused2]`
             where the vocabulary has it (BERT), else the separator token.
+        norm (float): Give every vector this length. Sentence encoders compare by angle, so that the
+            length of their vectors only disturbs. 0 leaves the vectors as they are, as the paper does.
         """
         if pooling not in POOLINGS:
             expected = " or ".join(map(repr, POOLINGS))
             raise ELQError(
                 Errors.E002.format(setting="pooling", name="encode", value=pooling, expected=expected)
             )
-        if max_length < 4:
-            raise ELQError(Errors.E037.format(found=max_length))
         try:
             self._tokenizer = AutoTokenizer.from_pretrained(name, use_fast=True)
             self._model = AutoModel.from_pretrained(name).eval()
-        except (OSError, ValueError) as err:
-            problem = str(err).splitlines()[0]
-            raise ELQError(Errors.E036.format(name=name, problem=problem)) from None
+        except Exception as err:  # what the libraries raise for a damaged model is theirs to choose
+            problem = (str(err) or type(err).__name__).splitlines()[0]
+            raise ELQError(Errors.E036.format(name=name, problem=problem)) from err
+        room = getattr(self._model.config, "max_position_embeddings", max_length)
+        if not 4 <= max_length <= room:
+            raise ELQError(Errors.E037.format(found=max_length, room=room))
+        if ent_token is not None and ent_token not in self._tokenizer.get_vocab():
+            raise ELQError(
+                Errors.E002.format(
+                    setting="ent_token", name="encode", value=ent_token, expected="a piece of its vocabulary"
+                )
+            )
+        # before the first use, which leaves traces of its own in the tokenizer
+        self._tokenizer_state = self._tokenizer.backend_tokenizer.to_str()
         self._ent_token = ent_token or self._default_ent_token()
         self._pooling = pooling
         self._max_length = max_length
         self._aliases = aliases
+        self._norm = norm
         self._name = name
 
     @property
@@ -72,11 +86,12 @@ class EntityEncoder:
     @property
     def fingerprint(self) -> str:
         """RETURNS (str): A digest of the weights and of everything else that changes the vectors."""
-        digest = hashlib.sha256(json.dumps(self._text_settings(), sort_keys=True).encode("utf8"))
-        digest.update(json.dumps(sorted(self._tokenizer.get_vocab().items())).encode("utf8"))
+        config = {key: v for key, v in self._model.config.to_dict().items() if key not in _NOT_THE_MODEL}
+        described = [self._text_settings(), config, self._tokenizer_state]
+        digest = hashlib.sha256(json.dumps(described, sort_keys=True, default=str).encode("utf8"))
         for key, value in sorted(self._model.state_dict().items()):
             digest.update(key.encode("utf8"))
-            digest.update(value.contiguous().cpu().numpy().tobytes())
+            digest.update(value.float().contiguous().cpu().numpy().tobytes())
         return digest.hexdigest()[:16]
 
     def encode(self, entities: List[Entity], *, batch_size: int) -> Array:
@@ -84,12 +99,14 @@ class EntityEncoder:
 
         RETURNS (Array): (entities, width) float32, in the order given.
         """
-        ids = self.word_pieces(entities)
+        ids = self.word_pieces(entities) if entities else []
         order = np.argsort([len(x) for x in ids], kind="stable")
         vectors = np.zeros((len(ids), self.width), dtype="float32")
         for begin in range(0, len(order), batch_size):
             chosen = order[begin : begin + batch_size]
             vectors[chosen] = self._forward([ids[i] for i in chosen])
+        if self._norm:
+            vectors *= self._norm / np.linalg.norm(vectors, axis=1, keepdims=True)
         return vectors
 
     def word_pieces(self, entities: List[Entity]) -> List[List[int]]:
@@ -139,4 +156,5 @@ class EntityEncoder:
             "max_length": self._max_length,
             "aliases": self._aliases,
             "ent_token": self._ent_token,
+            "norm": self._norm,
         }

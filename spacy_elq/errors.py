@@ -56,11 +56,11 @@ class Errors:
         "Its components: {pipes}. Add one with nlp.add_pipe('elq_linker')."
     )
     E010 = (
-        "[spacy-elq E010] The layer before '{name}' gave {found}, expected one array per doc (any "
-        "tok2vec) or transformer output. Check [components.{name}.model.tok2vec]."
+        "[spacy-elq E010] The layer below `elq_linker` gave {found} for a doc, expected an array (any "
+        "tok2vec) or transformer output. Check [components.elq_linker.model.tok2vec]."
     )
     E011 = (
-        "[spacy-elq E011] The transformer has not run on these docs, so '{name}' has nothing to read. "
+        "[spacy-elq E011] The transformer has not run on these docs, so `elq_linker` has nothing to read. "
         "Enable the pipe that it listens to (is it in `disable`, or was `select_pipes` used?)."
     )
 
@@ -68,6 +68,7 @@ class Errors:
     E020 = "[spacy-elq E020] {path}, line {line}: {problem}. Found: {found}"
     E021 = "[spacy-elq E021] {path} has no entities."
     E022 = "[spacy-elq E022] File not found: {path}. {hint}"
+    E023 = "[spacy-elq E023] {path} cannot be read: {problem}. {hint}"
 
     # The index
     E030 = (
@@ -92,8 +93,11 @@ class Errors:
         "width {width}: {problem}. 'Flat' (exact) always works; 'HNSW128' is the paper's."
     )
     E035 = "[spacy-elq E035] Queries of width {found} for an index of width {expected} ({path})."
-    E036 = "[spacy-elq E036] The entity encoder could not be loaded from {name!r}: {problem}"
-    E037 = "[spacy-elq E037] `max_length` is {found}, expected at least 4 word pieces."
+    E036 = (
+        "[spacy-elq E036] The entity encoder could not be loaded from {name!r}, expected a folder with a "
+        "model and its tokenizer, or the name of a model on the hub. {problem}"
+    )
+    E037 = "[spacy-elq E037] `max_length` is {found}, expected 4 to {room} word pieces for this encoder."
 
     # Data sets and commands
     E040 = "[spacy-elq E040] {path}, line {line}: {problem}: {found}"
@@ -102,6 +106,17 @@ class Errors:
         "kb_id. Convert your data with: python -m spacy elq convert"
     )
     E042 = "[spacy-elq E042] Unknown format {found!r}. Known: {known}."
+    E043 = (
+        "[spacy-elq E043] {pipeline} finds no link in {path} that reaches even {lowest}: there is no "
+        "threshold to choose. Train it longer, or look at the data: python -m spacy elq recall {pipeline} "
+        "{path}"
+    )
+    E044 = (
+        "[spacy-elq E044] {predicted} and {data} do not hold the same questions. Evaluate again: python -m "
+        "spacy elq evaluate PIPELINE {data} {metrics}"
+    )
+    E045 = "[spacy-elq E045] Input and output are the same file, {path}: it would be emptied."
+    E046 = "[spacy-elq E046] spaCy has no tokenizer for the language {found!r}: {problem}"
 
 
 class Warnings:

@@ -48,7 +48,7 @@ def align_span(example: Example, span: Span) -> Optional[Tuple[int, int]]:
         return None
     start, end = int(indices.min()), int(indices.max()) + 1
     back = example.alignment.x2y[start:end]
-    fits = len(back) and back.min() == span.start and back.max() == span.end - 1
+    fits = back.min() == span.start and back.max() == span.end - 1
     return (start, end) if fits else None
 
 

@@ -4,6 +4,7 @@ import logging
 import math
 import os
 import warnings
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple, Union
@@ -41,10 +42,12 @@ threshold = 0.2
 max_length = 10
 max_mentions = 50
 candidates = 10
+name_weight = 0.0
 label = "ENTITY"
 existing_ents = "overwrite"
 spans_key = null
 gold_key = "gold_links"
+mention_weight = 1.0
 linking_loss = "softmax"
 bundle_index = false
 index_path = null
@@ -96,10 +99,12 @@ def make_elq_linker(
     max_length: int,
     max_mentions: int,
     candidates: int,
+    name_weight: float,
     label: str,
     existing_ents: str,
     spans_key: Optional[str],
     gold_key: str,
+    mention_weight: float,
     linking_loss: str,
     bundle_index: bool,
     index_path: Optional[str],
@@ -115,10 +120,12 @@ def make_elq_linker(
         max_length=max_length,
         max_mentions=max_mentions,
         candidates=candidates,
+        name_weight=name_weight,
         label=label,
         existing_ents=existing_ents,
         spans_key=spans_key,
         gold_key=gold_key,
+        mention_weight=mention_weight,
         linking_loss=linking_loss,
         bundle_index=bundle_index,
         index_path=index_path,
@@ -140,10 +147,12 @@ class ELQLinker(TrainablePipe):
         max_length: int = 10,
         max_mentions: int = 50,
         candidates: int = 10,
+        name_weight: float = 0.0,
         label: str = "ENTITY",
         existing_ents: str = "overwrite",
         spans_key: Optional[str] = None,
         gold_key: str = GOLD_KEY,
+        mention_weight: float = 1.0,
         linking_loss: str = "softmax",
         bundle_index: bool = False,
         index_path: Optional[str] = None,
@@ -160,12 +169,16 @@ class ELQLinker(TrainablePipe):
         max_mentions (int): How many of the best mentions are scored in a doc where none reaches the
             threshold. They can be seen in `spans_key`; they never become entities.
         candidates (int): Entities retrieved for each mention. It is part of what `threshold` means.
+        name_weight (float): What is added to the similarity of entities that bear the very text of the
+            mention as a name (title or alias), in training and prediction. 0 is the paper.
         label (str): Entity label where the entity has none of its own.
         existing_ents (str): What happens to entities of earlier components: "overwrite" drops those
             that overlap with a link, "keep" drops links that overlap with them, "replace" drops all.
         spans_key (Optional[str]): Also put every scored mention into `doc.spans[spans_key]`, with the
             joint probabilities in its `attrs["scores"]`.
         gold_key (str): Span group of reference docs with the gold links; without it, their entities.
+        mention_weight (float): Weight of the mention loss next to the linking loss, 1 in the paper. The
+            one is a mean over spans, of which hardly any is a mention, the other over mentions.
         linking_loss (str): "softmax" as in the paper or "binary" as in its published code.
         bundle_index (bool): Whether `to_disk` puts a copy of the index into the pipeline.
         index_path (Optional[str]): Where `from_disk` finds the index, instead of the place recorded.
@@ -182,22 +195,27 @@ class ELQLinker(TrainablePipe):
             "max_length": max_length,
             "max_mentions": max_mentions,
             "candidates": candidates,
+            "name_weight": name_weight,
             "label": label,
             "existing_ents": existing_ents,
             "spans_key": spans_key,
             "gold_key": gold_key,
+            "mention_weight": mention_weight,
             "linking_loss": linking_loss,
             "bundle_index": bundle_index,
         }
-        self._check_settings()
+        self.check_settings()
         _install_extensions()
 
-    def _check_settings(self) -> None:
+    def check_settings(self) -> None:
+        """Check the values in `cfg`, also after they were changed."""
         rules = {
             "threshold": (lambda x: 0.0 < x <= 1.0, "a probability above 0 and up to 1"),
             "max_length": (lambda x: x >= 1, "at least 1"),
             "max_mentions": (lambda x: x >= 0, "at least 0"),
             "candidates": (lambda x: x >= 1, "at least 1"),
+            "name_weight": (lambda x: x >= 0, "at least 0"),
+            "mention_weight": (lambda x: x >= 0, "at least 0"),
             "existing_ents": (lambda x: x in EXISTING_ENTS, f"one of {', '.join(EXISTING_ENTS)}"),
             "linking_loss": (lambda x: x in LINKING_LOSSES, f"one of {', '.join(LINKING_LOSSES)}"),
         }
@@ -259,7 +277,7 @@ class ELQLinker(TrainablePipe):
             max_mentions=self.cfg["max_mentions"] if self.cfg["spans_key"] else 0,
         )
         spans, scores = spans[kept], scores[kept]
-        positions, joint = self._link(index, rows, spans, scores)
+        positions, joint = self._link(index, docs, rows, spans, scores)
         best = joint[:, 0] if len(joint) else np.zeros(0)
         accepted = np.zeros(len(spans), dtype=bool)
         accepted[choose_mentions(spans, best, log_threshold=log_threshold)] = True
@@ -289,14 +307,25 @@ class ELQLinker(TrainablePipe):
         row_spans = to_row_spans(rows, array)
         array = array[row_spans[:, 1] > row_spans[:, 0]]
         certain = np.full(len(array), np.inf)
-        positions, joint = self._link(index, rows, array, certain)
+        positions, joint = self._link(index, docs, rows, array, certain)
         return self._make_links(index, docs, array, positions, joint, np.ones(len(array), dtype=bool))
 
-    def _link(self, index: EntityIndex, rows: Rows, spans: Array, scores: Array) -> Tuple[Array, Array]:
+    def _link(
+        self, index: EntityIndex, docs: Sequence[Doc], rows: Rows, spans: Array, scores: Array
+    ) -> Tuple[Array, Array]:
         """RETURNS (Tuple[Array, Array]): (mentions, candidates) positions and log joint probabilities."""
         vectors, _ = pool_spans(rows.vectors, to_row_spans(rows, spans))
-        positions, similarities = index.search(vectors, self.cfg["candidates"])
+        names = self._names(docs, spans)
+        positions, similarities = index.search(
+            vectors, self.cfg["candidates"], names=names, name_weight=self.cfg["name_weight"]
+        )
         return positions, joint_scores(scores, similarities.astype("float64"))
+
+    def _names(self, docs: Sequence[Doc], spans: Array) -> List[str]:
+        """RETURNS (List[str]): The texts of mentions, if names count."""
+        if not self.cfg["name_weight"]:
+            return []
+        return [docs[owner][start:end].text for owner, start, end in _to_docs(docs, spans)]
 
     def _make_links(
         self,
@@ -307,13 +336,9 @@ class ELQLinker(TrainablePipe):
         joint: Array,
         accepted: Array,
     ) -> List[List[Link]]:
-        lengths = np.asarray([len(doc) for doc in docs])
-        offsets = np.cumsum(lengths) - lengths
-        owners = np.searchsorted(offsets + lengths, spans[:, 0], side="right")
         links: List[List[Link]] = [[] for _ in docs]
-        for i, owner in enumerate(owners.tolist()):
+        for i, (owner, start, end) in enumerate(_to_docs(docs, spans)):
             entities = [index.entity(int(p)) for p in positions[i] if p >= 0]
-            start, end = (int(x) for x in spans[i] - offsets[owner])
             probs = np.exp(joint[i]).tolist()
             links[owner].append(
                 Link(
@@ -414,7 +439,7 @@ class ELQLinker(TrainablePipe):
         set_dropout_rate(self.model, drop)
         output, backprop = self.model.begin_update([example.predicted for example in examples])
         loss, gradients = self.get_loss(examples, output)
-        backprop(gradients)
+        backprop(gradients)  # type: ignore[arg-type]
         if sgd is not None:
             self.finish_update(sgd)
         losses[self.name] += loss
@@ -429,26 +454,35 @@ class ELQLinker(TrainablePipe):
         """
         rows, logits = scores
         index = self._require_index()
+        examples = list(examples)
         gold = collect_gold(examples, index.positions, key=self.cfg["gold_key"])
         loss_md, d_logits = self._mention_loss(rows, logits, gold)
-        loss_ed, d_vectors = self._linking_loss(index, rows, gold)
+        docs = [example.predicted for example in examples]
+        loss_ed, d_vectors = self._linking_loss(index, docs, rows, gold)
         return loss_md + loss_ed, (d_vectors, d_logits)
 
     def _mention_loss(self, rows: Rows, logits: Array, gold: Gold) -> Tuple[float, Array]:
         spans = enumerate_spans(rows, max_length=self.cfg["max_length"])
         scores, bp_scores = score_spans(logits, to_row_spans(rows, spans))
         loss, d_scores = mention_loss(scores, _is_member(spans, gold.spans))
-        return loss, bp_scores(d_scores)
+        weight = self.cfg["mention_weight"]
+        return weight * loss, bp_scores(weight * d_scores)
 
-    def _linking_loss(self, index: EntityIndex, rows: Rows, gold: Gold) -> Tuple[float, Array]:
+    def _linking_loss(
+        self, index: EntityIndex, docs: Sequence[Doc], rows: Rows, gold: Gold
+    ) -> Tuple[float, Array]:
         row_spans = to_row_spans(rows, gold.spans)
         usable = (gold.positions >= 0) & (row_spans[:, 1] > row_spans[:, 0])
         if not usable.any():
             return 0.0, np.zeros_like(rows.vectors)
         mentions, bp_mentions = pool_spans(rows.vectors, row_spans[usable])
-        pool, competes, targets = self.negatives(mentions, gold.positions[usable], index.search)
+        names, weight = self._names(docs, gold.spans[usable]), self.cfg["name_weight"]
+        search = partial(index.search, names=names, name_weight=weight)
+        pool, competes, targets = self.negatives(mentions, gold.positions[usable], search)
         entities = index.vectors[pool]
-        similarities = np.where(competes, (mentions @ entities.T).astype("float64"), -np.inf)
+        similarities = (mentions @ entities.T).astype("float64")
+        similarities += weight * _bear_name(index, names, pool, len(mentions))
+        similarities[~competes] = -np.inf
         loss, d_similarities = LINKING_LOSSES[self.cfg["linking_loss"]](similarities, targets)
         return loss, bp_mentions((d_similarities @ entities).astype(mentions.dtype))
 
@@ -599,6 +633,14 @@ class ELQLinker(TrainablePipe):
             )
 
 
+def _to_docs(docs: Sequence[Doc], spans: Array) -> List[Tuple[int, int, int]]:
+    """RETURNS (List[Tuple[int, int, int]]): The doc of each span of a batch, and its range in that doc."""
+    lengths = np.asarray([len(doc) for doc in docs])
+    offsets = np.cumsum(lengths) - lengths
+    owners = np.searchsorted(offsets + lengths, spans[:, 0], side="right")
+    return list(zip(owners.tolist(), *(spans - offsets[owners, None]).T.tolist(), strict=True))
+
+
 def _install_extensions() -> None:
     """Register what can be read on every linked entity, in plain types."""
     for name in ("elq_score", "elq_title", "elq_alternatives"):
@@ -628,6 +670,16 @@ def _fitting_gold(example: Example, key: str) -> List[Tuple[Span, Span]]:
     """RETURNS (List[Tuple[Span, Span]]): Spans of the predicted doc, with the gold spans they are."""
     pairs = [(align_span(example, gold), gold) for gold in gold_spans(example.reference, key=key)]
     return [(example.predicted[r[0] : r[1]], gold) for r, gold in pairs if r is not None]
+
+
+def _bear_name(index: EntityIndex, names: Sequence[str], pool: Array, n_mentions: int) -> Array:
+    """RETURNS (Array): (mentions, pool) 1.0 where an entity of the pool bears the mention's text as name."""
+    bear = np.zeros((n_mentions, len(pool)))
+    owners, entities = index.match_names(names)
+    columns = np.minimum(np.searchsorted(pool, entities), len(pool) - 1)
+    inside = pool[columns] == entities
+    bear[owners[inside], columns[inside]] = 1.0
+    return bear
 
 
 def _is_member(spans: Array, gold: Array) -> Array:

@@ -40,33 +40,39 @@ def with_rows(tok2vec: Model) -> Model[List[Doc], Rows]:
 def _init(model: Model, X: Optional[List[Doc]] = None, Y: Any = None) -> None:
     tok2vec = model.layers[0]
     tok2vec.initialize(X=X)
-    width = next((node.get_dim("nO") for node in tok2vec.walk() if node.has_dim("nO")), None)
-    if tok2vec.has_dim("nO"):
-        width = tok2vec.get_dim("nO")
-    model.set_dim("nO", width)
+    # a chain with a transformer in it does not know its own width, but the transformer does
+    model.set_dim("nO", next(node.get_dim("nO") for node in tok2vec.walk() if node.has_dim("nO")))
 
 
 def _forward(
     model: Model[List[Doc], Rows], docs: List[Doc], is_train: bool
 ) -> Tuple[Rows, Callable[[Floats2d], Any]]:
-    outputs, bp_outputs = model.layers[0](docs, is_train)
-    spaces = np.concatenate([doc.to_array(IS_SPACE) for doc in docs] or [[]]).astype(bool)
+    tok2vec = model.layers[0]
+    if not is_train and isinstance(tok2vec, TransformerListener) and any(map(_was_missed, docs)):
+        # the listener would give zeros, and zeros would give links
+        raise ELQError(Errors.E011)
+    outputs, bp_outputs = tok2vec(docs, is_train)
+    spaces = np.concatenate([doc.to_array(IS_SPACE) for doc in docs]).astype(bool)
     lengths = np.asarray([len(doc) for doc in docs], dtype="int64")
-    if all(isinstance(output, TransformerData) for output in outputs):
-        rows, backprop = _rows_from_word_pieces(model, outputs, spaces, lengths)
-    elif all(hasattr(output, "shape") for output in outputs):
-        rows, backprop = _rows_from_tokens(model, outputs, spaces, lengths)
-    else:
-        raise ELQError(Errors.E010.format(name="elq_linker", found=type(outputs[0]).__name__))
+    if not all(isinstance(X, TransformerData) or hasattr(X, "shape") for X in outputs):
+        raise ELQError(Errors.E010.format(found=type(outputs[0]).__name__))
+    of_pieces = isinstance(outputs[0], TransformerData)
+    get_rows: Callable = _rows_from_word_pieces if of_pieces else _rows_from_tokens
+    rows, backprop = get_rows(model, outputs, spaces, lengths)
     return rows, lambda d_vectors: bp_outputs(backprop(d_vectors))
+
+
+def _was_missed(doc: Doc) -> bool:
+    return len(doc) > 0 and doc._.trf_data is None
 
 
 def _rows_from_tokens(
     model: Model, outputs: List[Floats2d], spaces: Array, lengths: Array
 ) -> Tuple[Rows, Callable[[Floats2d], List[Floats2d]]]:
+    width = model.get_dim("nO")
     positions = np.arange(lengths.sum())
     rows = Rows(
-        vectors=model.ops.xp.concatenate([X.reshape(len(X), model.get_dim("nO")) for X in outputs]),
+        vectors=model.ops.xp.concatenate([X.reshape((len(X), width)) for X in outputs]),
         starts=positions,
         ends=positions + 1,
         bounds=~spaces,
@@ -75,7 +81,7 @@ def _rows_from_tokens(
     )
 
     def backprop(d_vectors: Floats2d) -> List[Floats2d]:
-        return model.ops.unflatten(d_vectors, model.ops.asarray1i(lengths))
+        return model.ops.unflatten(d_vectors, model.ops.asarray1i(lengths.tolist()))
 
     return rows, backprop
 
@@ -101,7 +107,7 @@ def _rows_from_word_pieces(
     )
 
     def backprop(d_vectors: Floats2d) -> List[TransformerData]:
-        d_flat = model.ops.alloc2f(int(sizes.sum()), width)
+        d_flat: Any = model.ops.alloc2f(int(sizes.sum()), width)
         d_flat[gather] = d_vectors  # no piece is gathered twice
         d_tensors = xp.split(d_flat, np.cumsum(sizes)[:-1])
         return [

@@ -4,6 +4,7 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tupl
 
 import numpy as np
 from spacy.scorer import PRFScore
+from spacy.tokens import Span
 from spacy.training import Example
 
 from .gold import GOLD_KEY, gold_spans
@@ -64,14 +65,24 @@ def count_links(
     """
     scores = {name: PRFScore() for name in METRICS if name != "links" or links is not None}
     for i, example in enumerate(examples):
-        gold = [_mention(span) for span in gold_spans(example.reference, key=gold_key)]
-        found = [_mention(span) for span in example.predicted.ents if span.kb_id_]
-        _count(scores["weak"], gold, found, lambda g, p: g[2] == p[2] and _overlap(g, p))
+        gold = [mention_of(span) for span in gold_spans(example.reference, key=gold_key)]
+        found = [mention_of(span) for span in example.predicted.ents if span.kb_id_]
+        _count(scores["weak"], gold, found, is_weak_match)
         _count(scores["strong"], gold, found, lambda g, p: g == p)
         _count(scores["mentions"], gold, found, _overlap)
         if links is not None:
             _count(scores["links"], gold, links[i], lambda g, p: g == p)
     return scores
+
+
+def mention_of(span: Span) -> Mention:
+    """RETURNS (Mention): Characters and entity of a linked span."""
+    return (span.start_char, span.end_char, span.kb_id_)
+
+
+def is_weak_match(a: Mention, b: Mention) -> bool:
+    """RETURNS (bool): Whether two links have one entity and overlapping mentions, as the paper counts."""
+    return a[2] == b[2] and _overlap(a, b)
 
 
 def match(
@@ -82,22 +93,32 @@ def match(
     RETURNS (List[Tuple[int, int]]): Pairs of a position in `gold` and one in `found`.
     """
     pairs = np.asarray([[right(g, p) for p in found] for g in gold], dtype=bool)
-    partner: Dict[int, int] = {}
+    gold_of: Dict[int, int] = {}
+    found_of: Dict[int, int] = {}
     for g in range(len(gold)):
-        _augment(g, pairs, partner, set())
-    return sorted((g, p) for p, g in partner.items())
+        end, reached_from = _augmenting_path(g, pairs, gold_of)
+        while end is not None:
+            owner = reached_from[end]
+            gold_of[end], found_of[owner], end = owner, end, found_of.get(owner)
+    return sorted(found_of.items())
 
 
-def _augment(g: int, pairs: Any, partner: Dict[int, int], tried: set) -> bool:
-    """Find a prediction for gold `g`, moving earlier gold links to other predictions if needed."""
-    for p in np.flatnonzero(pairs[g]).tolist():
-        if p in tried:
-            continue
-        tried.add(p)
-        if p not in partner or _augment(partner[p], pairs, partner, tried):
-            partner[p] = g
-            return True
-    return False
+def _augmenting_path(g: int, pairs: Any, gold_of: Dict[int, int]) -> Tuple[Optional[int], Dict[int, int]]:
+    """Look for a prediction that is free, by way of gold links that could move to another one.
+
+    RETURNS (Tuple[Optional[int], Dict[int, int]]): The free prediction, if any, and from which gold link
+        each prediction was reached.
+    """
+    reached_from: Dict[int, int] = {}
+    queue = [g]
+    for current in queue:
+        for p in np.flatnonzero(pairs[current]).tolist():
+            if p not in reached_from:
+                reached_from[p] = current
+                if p not in gold_of:
+                    return p, reached_from
+                queue.append(gold_of[p])
+    return None, reached_from
 
 
 def _count(
@@ -110,10 +131,6 @@ def _count(
     score.tp += matched
     score.fp += len(found) - matched
     score.fn += len(gold) - matched
-
-
-def _mention(span: Any) -> Mention:
-    return (span.start_char, span.end_char, span.kb_id_)
 
 
 def _overlap(a: Mention, b: Mention) -> bool:

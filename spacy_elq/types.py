@@ -4,7 +4,6 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Dict, List, Protocol, Tuple
 
 from numpy.typing import NDArray
-from thinc.types import Floats2d
 
 Array = NDArray[Any]
 
@@ -71,21 +70,21 @@ class Rows:
     A row is a word piece (transformer) or a token (tok2vec). The rows of all docs stand in one array
     in reading order, and so do the tokens: token `t` of the batch has the rows `starts[t]:ends[t]`.
 
-    vectors (Floats2d): (rows, width).
+    vectors (Any): (rows, width), on the device of the layer that made it.
     starts, ends (Array): (tokens,) the half-open range of rows of each token.
     bounds (Array): (tokens,) whether a mention may start or end with the token.
     blocks (Array): (tokens,) whether no mention may contain the token: the encoder did not see it.
     lengths (Array): (docs,) the number of tokens of each doc.
     """
 
-    vectors: Floats2d
+    vectors: Any
     starts: Array
     ends: Array
     bounds: Array
     blocks: Array
     lengths: Array
 
-    def with_vectors(self, vectors: Floats2d) -> "Rows":
+    def with_vectors(self, vectors: Any) -> "Rows":
         """RETURNS (Rows): The same alignment with other vectors."""
         return replace(self, vectors=vectors)
 

@@ -2,6 +2,7 @@
 
 import functools
 import os
+import shutil
 import warnings
 from pathlib import Path
 from typing import Any, Callable, List, Tuple, TypeVar
@@ -11,7 +12,7 @@ from spacy.language import Language
 from spacy.tokens import Doc, DocBin
 from spacy.training import Example
 from spacy.util import load_model
-from wasabi import msg
+from tqdm import tqdm
 
 from ..errors import ELQError, Errors
 from ..gold import gold_spans
@@ -34,7 +35,9 @@ def command(name: str) -> Callable[[FuncT], FuncT]:
             try:
                 return func(*args, **kwargs)
             except ELQError as err:
-                msg.fail(str(err), exits=1)
+                # not wrapped, so that commands can be copied, and not among the results on stdout
+                typer.secho(f"✘ {err}", fg="red", err=True)
+                raise typer.Exit(1) from None
 
         app.command(name)(wrapped)
         return func
@@ -66,6 +69,13 @@ def find_linker(nlp: Language, path: str) -> ELQLinker:
     raise ELQError(Errors.E009.format(pipeline=path, pipes=", ".join(nlp.pipe_names) or "none"))
 
 
+def set_setting(nlp: Language, linker: ELQLinker, setting: str, value: Any) -> None:
+    """Change a setting of a linker, in the component and in the config that is saved with it."""
+    linker.cfg[setting] = value
+    linker.check_settings()
+    nlp.get_pipe_config(linker.name)[setting] = value
+
+
 def read_docs(path: Path, nlp: Language) -> List[Doc]:
     """RETURNS (List[Doc]): The docs of a `.spacy` file."""
     if not path.is_file():
@@ -73,9 +83,10 @@ def read_docs(path: Path, nlp: Language) -> List[Doc]:
         raise ELQError(Errors.E022.format(path=path, hint=hint))
     try:
         return list(DocBin().from_disk(path).get_docs(nlp.vocab))
-    except Exception as err:
-        hint = f"It is not a .spacy file ({err}). Make one with: python -m spacy elq convert"
-        raise ELQError(Errors.E022.format(path=path, hint=hint)) from None
+    except Exception as err:  # whatever zlib and msgpack make of a file that is something else
+        problem = f"it is not a .spacy file ({err})"
+        hint = "Make one with: python -m spacy elq convert"
+        raise ELQError(Errors.E023.format(path=path, problem=problem, hint=hint)) from None
 
 
 def read_gold(path: Path, nlp: Language, linker: ELQLinker) -> List[Example]:
@@ -92,8 +103,6 @@ def read_gold(path: Path, nlp: Language, linker: ELQLinker) -> List[Example]:
 
 def process(nlp: Language, examples: List[Example], *, batch_size: int, desc: str) -> None:
     """Run the pipeline over the predicted docs of examples, with a progress bar."""
-    from tqdm import tqdm
-
     docs = nlp.pipe((example.predicted for example in examples), batch_size=batch_size)
     bar = tqdm(docs, total=len(examples), desc=desc, unit=" questions")
     for example, doc in zip(examples, bar, strict=True):
@@ -102,8 +111,7 @@ def process(nlp: Language, examples: List[Example], *, batch_size: int, desc: st
 
 def save_pipeline(nlp: Language, path: Path) -> None:
     """Save a pipeline so that a folder that is there is replaced when the new one is complete."""
-    import shutil
-
+    path = path.absolute()
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_name(f".{path.name}.new-{os.getpid()}")
     old = path.with_name(f".{path.name}.old-{os.getpid()}")
@@ -112,6 +120,9 @@ def save_pipeline(nlp: Language, path: Path) -> None:
         if path.exists():
             path.rename(old)
         new.rename(path)
-    finally:
+    except BaseException:
         shutil.rmtree(new, ignore_errors=True)
-        shutil.rmtree(old, ignore_errors=True)
+        if old.exists() and not path.exists():
+            old.rename(path)
+        raise
+    shutil.rmtree(old, ignore_errors=True)

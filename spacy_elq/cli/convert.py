@@ -10,6 +10,7 @@ from tqdm import tqdm
 from wasabi import msg
 
 from ..corpora import FORMATS, Report, guess_format, questions_to_docs, read_questions
+from ..errors import ELQError, Errors
 from ._util import command
 
 
@@ -59,7 +60,10 @@ def convert(input_path: Path, output_path: Path, *, format: Optional[str] = None
 
     RETURNS (Report): What was read and dropped.
     """
-    nlp = get_lang_class(lang)()
+    try:
+        nlp = get_lang_class(lang)()
+    except ImportError as err:
+        raise ELQError(Errors.E046.format(found=lang, problem=str(err).splitlines()[0])) from None
     questions = read_questions(input_path, format=format or guess_format(input_path))
     report = Report()
     bar = tqdm(questions, desc="Convert", unit=" questions", mininterval=1.0)

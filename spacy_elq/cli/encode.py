@@ -26,8 +26,14 @@ def encode_cli(
     aliases: bool = typer.Option(
         False, "--aliases/--no-aliases", "-a/-A", help="Put the aliases in front of the description"
     ),
+    norm: float = typer.Option(
+        0.0,
+        "--norm",
+        "-n",
+        help="Give every vector this length, as suits sentence encoders; 0 leaves them as they are (the paper)",
+    ),
     batch_size: int = typer.Option(
-        64, "--batch-size", "-b", help="Entities in one forward pass; does not change the vectors"
+        64, "--batch-size", "-b", min=1, help="Entities in one forward pass; does not change the vectors"
     ),
 ) -> None:
     """Encode a catalogue: one vector for every entity, from `[CLS] title [ENT] description [SEP]`.
@@ -39,7 +45,7 @@ def encode_cli(
     vectors = encode_catalogue(
         catalogue,
         output_path,
-        EntityEncoder(encoder, pooling=pooling, max_length=max_length, aliases=aliases),
+        EntityEncoder(encoder, pooling=pooling, max_length=max_length, aliases=aliases, norm=norm),
         batch_size=batch_size,
         progress=True,
     )

@@ -23,7 +23,7 @@ def evaluate_cli(
     pipeline: str = typer.Argument(..., help="Trained pipeline"),
     data_path: Path = typer.Argument(..., help="Test questions with gold links (.spacy)"),
     output: Path = typer.Argument(
-        ..., help="JSON file for the metrics; the linked docs go beside it (.spacy)"
+        ..., help="JSON file for the metrics; the linked docs go beside it (.linked.spacy)"
     ),
     train: Optional[Path] = typer.Option(
         None, "--train", "-t", help="Training questions (.spacy), to tell seen from unseen entities"
@@ -59,18 +59,24 @@ def evaluate(
     if train is not None:
         key = linker.cfg["gold_key"]
         ids = {span.kb_id_ for doc in read_docs(train, nlp) for span in gold_spans(doc, key=key)}
-        for name in ("seen", "unseen"):
-            metrics[name] = _measure(_split(examples, ids, key)[name], linker)
+        for name, group in _split(examples, ids, key).items():
+            metrics[name] = _measure(group, linker)
     kinds = {kind: None for example in examples if (kind := _kind(example))}
     metrics["kinds"] = {
         kind: _measure([example for example in examples if _kind(example) == kind], linker) for kind in kinds
     }
     metrics["questions_per_second"] = speed
     metrics["threshold"] = linker.cfg["threshold"]
+    metrics["gold_key"] = linker.cfg["gold_key"]
     output.parent.mkdir(parents=True, exist_ok=True)
     srsly.write_json(output, metrics)
-    _save_predictions(examples, output.with_suffix(".spacy"))
+    _save_predictions(examples, predictions_path(output))
     return metrics
+
+
+def predictions_path(metrics_path: Path) -> Path:
+    """RETURNS (Path): Where the linked docs are that belong to a file of metrics."""
+    return metrics_path.with_suffix(".linked.spacy")
 
 
 def _measure(examples: List[Example], linker: ELQLinker) -> Dict[str, Any]:
@@ -109,7 +115,6 @@ def _save_predictions(examples: List[Example], path: Path) -> None:
     docs = DocBin(store_user_data=True)
     for example in examples:
         doc = example.predicted
-        doc.tensor = doc.tensor[:0]
         for key in [k for k in doc.user_data if "trf_data" in k]:
             del doc.user_data[key]
         docs.add(doc)

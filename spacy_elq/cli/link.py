@@ -12,7 +12,7 @@ from spacy.tokens import Doc
 from tqdm import tqdm
 
 from ..errors import ELQError, Errors
-from ._util import command, load_pipeline
+from ._util import command, load_pipeline, set_setting
 
 
 @command("link")
@@ -47,16 +47,19 @@ def link_cli(
     """
     nlp, linker = load_pipeline(pipeline)
     if threshold is not None:
-        linker.cfg["threshold"] = threshold
+        set_setting(nlp, linker, "threshold", threshold)
     is_jsonl = input_path.suffix == ".jsonl" if jsonl is None else jsonl
+    if str(input_path) != "-" and input_path.absolute() == output_path.absolute():
+        raise ELQError(Errors.E045.format(path=input_path))
     with ExitStack() as stack:
-        source: Iterable[str] = sys.stdin
+        source: Iterable[bytes] = sys.stdin.buffer
         if str(input_path) != "-":
             if not input_path.is_file():
                 raise ELQError(Errors.E022.format(path=input_path, hint="Expected text or JSONL."))
-            source = stack.enter_context(input_path.open(encoding="utf8"))
+            source = stack.enter_context(input_path.open("rb"))
         target: Any = sys.stdout
         if str(output_path) != "-":
+            output_path.parent.mkdir(parents=True, exist_ok=True)
             target = stack.enter_context(output_path.open("w", encoding="utf8"))
         records = read_records(source, is_jsonl=is_jsonl, name=str(input_path))
         results = link(nlp, records, alternatives=alternatives, batch_size=batch_size, n_process=n_process)
@@ -65,27 +68,32 @@ def link_cli(
             target.flush()
 
 
-def read_records(lines: Iterable[str], *, is_jsonl: bool, name: str) -> Iterator[Dict[str, Any]]:
+def read_records(lines: Iterable[bytes], *, is_jsonl: bool, name: str) -> Iterator[Dict[str, Any]]:
     """Read input lines.
 
     YIELDS (Dict[str, Any]): Objects with "text"; a blank line of text is an empty text, a blank line of
         JSONL is skipped.
     """
     for number, line in enumerate(lines, 1):
-        line = line.rstrip("\r\n")
-        if not is_jsonl:
-            yield {"text": line}
-        elif line.strip():
-            try:
-                record = json.loads(line)
-                if not isinstance(record["text"], str):
-                    raise TypeError
-            except (ValueError, TypeError, KeyError):
-                problem = 'expected a JSON object with a string "text"'
-                raise ELQError(
-                    Errors.E040.format(path=name, line=number, problem=problem, found=line[:120])
-                ) from None
-            yield record
+        try:
+            text = line.decode("utf-8-sig").rstrip("\r\n")
+            if not is_jsonl:
+                yield {"text": text}
+            elif text.strip():
+                yield _parse_record(text)
+        except (ValueError, TypeError, KeyError) as err:
+            expected = 'a JSON object with a string "text"' if is_jsonl else "text in UTF-8"
+            problem = f"expected {expected} ({type(err).__name__}: {err})"
+            found = line[:120].decode("utf8", errors="replace").strip()
+            raise ELQError(Errors.E040.format(path=name, line=number, problem=problem, found=found)) from None
+
+
+def _parse_record(text: str) -> Dict[str, Any]:
+    record = json.loads(text)
+    if not isinstance(record["text"], str):
+        raise TypeError("`text` is not a string")
+    json.dumps(record, ensure_ascii=False).encode("utf8")
+    return record
 
 
 def link(

@@ -8,7 +8,7 @@ import typer
 from wasabi import msg
 
 from ..gold import align_span, gold_spans
-from ._util import command, load_pipeline, process, read_gold
+from ._util import command, load_pipeline, process, read_gold, set_setting
 
 
 @command("recall")
@@ -32,6 +32,7 @@ def recall_cli(
         f"index, {result['misfits']} do not fit the tokens; they are not counted above."
     )
     if output is not None:
+        output.parent.mkdir(parents=True, exist_ok=True)
         srsly.write_json(output, result)
         msg.good(f"Saved to {output}")
 
@@ -43,6 +44,8 @@ def recall(pipeline: str, data_path: Path, *, ks: List[int], batch_size: int = 1
     """
     nlp, linker = load_pipeline(pipeline)
     examples = read_gold(data_path, nlp, linker)
+    for k in ks:
+        set_setting(nlp, linker, "candidates", k)  # checks each
     linker.cfg["candidates"] = max(ks)
     index, key = linker.index, linker.cfg["gold_key"]
     assert index is not None
@@ -59,8 +62,10 @@ def recall(pipeline: str, data_path: Path, *, ks: List[int], batch_size: int = 1
         fitting = [(span, place) for span, place in aligned if place is not None]
         result["misfits"] += len(known) - len(fitting)
         spans = [example.predicted[place[0] : place[1]] for _, place in fitting]
-        for (span, _), link in zip(fitting, linker.link_spans([example.predicted], [spans])[0], strict=True):
-            ids = [alternative.id for alternative in link.alternatives]
+        links = linker.link_spans([example.predicted], [spans])[0]
+        found = {(link.start, link.end): [a.id for a in link.alternatives] for link in links}
+        for span, place in fitting:
+            ids = found.get(place, [])
             ranks.append(ids.index(span.kb_id_) if span.kb_id_ in ids else max(ks))
     result["in_index"] = len(ranks)
     result["recall"] = {str(k): sum(r < k for r in ranks) / max(len(ranks), 1) for k in sorted(ks)}

@@ -1,5 +1,6 @@
 """`spacy elq report`."""
 
+from html import escape
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
 
@@ -12,9 +13,10 @@ from wasabi import msg
 
 from ..corpora.base import KIND
 from ..errors import ELQError, Errors
-from ..gold import GOLD_KEY, gold_spans
-from ..scorer import METRICS, match
+from ..gold import gold_spans
+from ..scorer import METRICS, is_weak_match, match, mention_of
 from ._util import command, read_docs
+from .evaluate import predictions_path
 
 COLORS = {"RIGHT": "#b6e3b6", "WRONG": "#f5b7b1", "GOLD": "#cfe2f3"}
 
@@ -45,7 +47,7 @@ def report_cli(
         "on this machine."
     )
     if html_path is not None:
-        write_html(metrics_path.with_suffix(".spacy"), data_path, html_path, kb_url=kb_url)
+        write_html(metrics_path, data_path, html_path, kb_url=kb_url)
         msg.good(f"Page: {html_path}")
 
 
@@ -54,14 +56,30 @@ def read_metrics(path: Path) -> Dict[str, Any]:
     if not path.is_file():
         hint = "Make it with: python -m spacy elq evaluate"
         raise ELQError(Errors.E022.format(path=path, hint=hint))
-    return srsly.read_json(path)
+    try:
+        metrics = srsly.read_json(path)
+        if {"weak", "kinds", "gold_key"} <= set(metrics):
+            return metrics
+        problem = "it has no metrics"
+    except ValueError as err:
+        problem = f"it is not JSON ({err})"
+    hint = "Make it with: python -m spacy elq evaluate"
+    raise ELQError(Errors.E023.format(path=path, problem=problem, hint=hint))
 
 
-def write_html(predicted: Path, data_path: Path, html_path: Path, *, kb_url: str) -> None:
-    """Write the page."""
+def write_html(metrics_path: Path, data_path: Path, html_path: Path, *, kb_url: str) -> None:
+    """Write the page.
+
+    metrics_path (Path): The metrics; the linked docs are beside them.
+    data_path (Path): The gold docs.
+    """
     nlp = spacy.blank("en")
-    pairs = list(zip(read_docs(predicted, nlp), read_docs(data_path, nlp), strict=True))
-    blocks = [_render(found, gold, kb_url) for found, gold in pairs]
+    predicted = predictions_path(metrics_path)
+    linked, gold = read_docs(predicted, nlp), read_docs(data_path, nlp)
+    if [doc.text for doc in linked] != [doc.text for doc in gold]:
+        raise ELQError(Errors.E044.format(predicted=predicted, data=data_path, metrics=metrics_path))
+    key = read_metrics(metrics_path)["gold_key"]
+    blocks = [_render(*pair, key, kb_url) for pair in zip(linked, gold, strict=True)]
     blocks.sort(key=lambda block: block[0])
     n_right = sum(1 for is_right, _ in blocks if is_right)
     page = [parsed for _, group in blocks for parsed in group]
@@ -86,12 +104,12 @@ def _rows(metrics: Dict[str, Any]) -> List[Tuple[str, ...]]:
     ]
 
 
-def _render(found: Doc, gold: Doc, kb_url: str) -> Tuple[bool, List[Dict[str, Any]]]:
+def _render(found: Doc, gold: Doc, key: str, kb_url: str) -> Tuple[bool, List[Dict[str, Any]]]:
     """RETURNS (Tuple[bool, List[Dict[str, Any]]]): Whether all is right, and what displaCy shows."""
-    right = [(s.start_char, s.end_char, s.kb_id_) for s in gold_spans(gold, key=GOLD_KEY)]
+    right = [mention_of(span) for span in gold_spans(gold, key=key)]
     ents = [ent for ent in found.ents if ent.kb_id_]
-    links = [(ent.start_char, ent.end_char, ent.kb_id_) for ent in ents]
-    pairs = match(right, links, lambda g, p: g[2] == p[2] and g[0] < p[1] and p[0] < g[1])
+    links = [mention_of(ent) for ent in ents]
+    pairs = match(right, links, is_weak_match)
     hits = {p for _, p in pairs}
     is_right = len(pairs) == len(right) == len(links)
     kind = gold.user_data.get(KIND, "")
@@ -107,11 +125,11 @@ def _render(found: Doc, gold: Doc, kb_url: str) -> Tuple[bool, List[Dict[str, An
 
 
 def _ent(start: int, end: int, label: str, id_: str, title: str, kb_url: str) -> Dict[str, Any]:
-    shown = f"{title} {id_}".strip()
+    shown = escape(f"{title} {id_}".strip())  # displaCy escapes the text of a doc, but not this
     return {
         "start": start,
         "end": end,
         "label": label,
         "kb_id": shown,
-        "kb_url": kb_url.format(id_),
+        "kb_url": escape(kb_url.format(id_)),
     }

@@ -8,9 +8,11 @@ import typer
 from spacy.training import Example
 from wasabi import msg
 
+from ..errors import ELQError, Errors
+from ..gold import gold_spans
 from ..linker import ELQLinker
-from ..scorer import count_links
-from ._util import command, load_pipeline, process, read_gold, save_pipeline
+from ..scorer import is_weak_match, match, mention_of
+from ._util import command, load_pipeline, process, read_gold, save_pipeline, set_setting
 
 LOWEST = 0.001
 
@@ -58,10 +60,11 @@ def threshold(
     linker.cfg["threshold"] = LOWEST
     process(nlp, examples, batch_size=batch_size, desc="Link")
     curve = threshold_curve(examples, linker)
+    if not curve:
+        raise ELQError(Errors.E043.format(pipeline=pipeline, path=data_path, lowest=LOWEST))
     best = max(curve, key=lambda row: row["f"])
-    linker.cfg["threshold"] = best["threshold"]
-    nlp.config["components"][linker.name]["threshold"] = best["threshold"]
-    target = output or Path(pipeline)
+    set_setting(nlp, linker, "threshold", best["threshold"])
+    target = output or nlp.path or Path(pipeline)
     save_pipeline(nlp, target)
     shown = sorted(curve, key=lambda row: abs(row["f"] - best["f"]))[:1]
     shown += [curve[i] for i in np.linspace(0, len(curve) - 1, 8).astype(int)]
@@ -76,13 +79,13 @@ def threshold_curve(examples: List[Example], linker: ELQLinker) -> List[Dict[str
     gave, less the links below it.
 
     examples (List[Example]): Processed with the lowest threshold.
-    RETURNS (List[Dict[str, float]]): Rows by ascending threshold, each between two scores.
+    RETURNS (List[Dict[str, float]]): Rows by ascending threshold, each between two scores; none if
+        there are no links.
     """
     links: List[Tuple[float, bool]] = []
     n_gold = 0
     for example in examples:
-        score = count_links([example], gold_key=linker.cfg["gold_key"])["weak"]
-        n_gold += score.tp + score.fn
+        n_gold += len(gold_spans(example.reference, key=linker.cfg["gold_key"]))
         links += _judge(example, linker)
     links.sort(key=lambda link: -link[0])
     scores = np.asarray([link[0] for link in links] + [LOWEST])
@@ -98,22 +101,16 @@ def threshold_curve(examples: List[Example], linker: ELQLinker) -> List[Dict[str
         for i in range(len(links))
         if scores[i] > scores[i + 1] or i == len(links) - 1
     ]
-    if not rows:
-        return [{"threshold": linker.cfg["threshold"], "p": 0.0, "r": 0.0, "f": 0.0}]
     return rows[::-1]
 
 
 def _judge(example: Example, linker: ELQLinker) -> List[Tuple[float, bool]]:
-    """RETURNS (List[Tuple[float, bool]]): Score of every link of a doc, and whether it is right."""
-    from ..gold import gold_spans
-    from ..scorer import match
-
-    gold = [
-        (s.start_char, s.end_char, s.kb_id_)
-        for s in gold_spans(example.reference, key=linker.cfg["gold_key"])
-    ]
-    ents = sorted((e for e in example.predicted.ents if e.kb_id_), key=lambda e: -e._.elq_score)
-    found = [(e.start_char, e.end_char, e.kb_id_) for e in ents]
-    pairs = match(gold, found, lambda g, p: g[2] == p[2] and g[0] < p[1] and p[0] < g[1])
-    right = {p for _, p in pairs}
+    """RETURNS (List[Tuple[float, bool]]): Score of every link of a doc, and whether it is right. Where
+    several links could be right for one gold link, it is the best of them.
+    """
+    gold = [mention_of(span) for span in gold_spans(example.reference, key=linker.cfg["gold_key"])]
+    own = [ent for ent in example.predicted.ents if ent._.elq_score is not None]
+    ents = sorted(own, key=lambda ent: -ent._.elq_score)
+    pairs = match([mention_of(ent) for ent in ents], gold, is_weak_match)
+    right = {p for p, _ in pairs}
     return [(ent._.elq_score, i in right) for i, ent in enumerate(ents)]

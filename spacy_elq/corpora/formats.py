@@ -3,7 +3,7 @@
 import json
 import re
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator
+from typing import Any, Callable, Dict, Iterator, List, Tuple
 
 from ..errors import ELQError, Errors
 from .base import Question, QuestionSpan
@@ -33,7 +33,10 @@ def read_jsonl(path: Path) -> Iterator[Question]:
             raise _error(path, number, f"not valid JSON ({err})", line) from None
         if not isinstance(record, dict) or not isinstance(record.get("text"), str):
             raise _error(path, number, "expected an object with a string `text`", line)
-        spans = [_parse_span(path, number, span) for span in record.get("spans") or []]
+        given = record.get("spans")
+        if not isinstance(given, (list, type(None))):
+            raise _error(path, number, "`spans` must be a list", str(given))
+        spans = [_parse_span(path, number, span) for span in given or []]
         for span in spans:
             if not 0 <= span.start < span.end <= len(record["text"]):
                 raise _error(path, number, "a span outside of the text", str(span))
@@ -49,9 +52,10 @@ _SUFFIXES = {".txt": "marked", ".md": "marked", ".jsonl": "jsonl"}
 
 def guess_format(path: Path) -> str:
     """RETURNS (str): The format that a file's name suggests."""
-    if path.suffix not in _SUFFIXES:
+    suffix = path.suffix.lower()
+    if suffix not in _SUFFIXES:
         raise ELQError(Errors.E042.format(found=path.suffix, known=f"{', '.join(FORMATS)} (--format)"))
-    return _SUFFIXES[path.suffix]
+    return _SUFFIXES[suffix]
 
 
 def read_questions(path: Path, *, format: str) -> Iterator[Question]:
@@ -82,19 +86,23 @@ def _parse_marked(path: Path, number: int, line: str, kind: str) -> Question:
 
 
 def _parse_span(path: Path, number: int, span: Any) -> QuestionSpan:
-    try:
-        return QuestionSpan(int(span["start"]), int(span["end"]), str(span["id"]))
-    except (TypeError, KeyError, ValueError):
-        problem = "a span needs `start`, `end` and `id`"
-        raise _error(path, number, problem, json.dumps(span)) from None
+    values: List[Any] = [span.get(key) for key in ("start", "end", "id")] if isinstance(span, dict) else []
+    if [type(value) for value in values] != [int, int, str] or not values[2]:
+        problem = "a span needs whole numbers `start` and `end`, and a string `id`"
+        raise _error(path, number, problem, json.dumps(span))
+    return QuestionSpan(*values)
 
 
-def _lines(path: Path) -> Iterator[Any]:
-    """YIELDS: Number and text of the lines that are not blank."""
-    with path.open(encoding="utf8") as file_:
-        for number, line in enumerate(file_, 1):
+def _lines(path: Path) -> Iterator[Tuple[int, str]]:
+    """YIELDS (Tuple[int, str]): Number and text of the lines that are not blank."""
+    with path.open("rb") as file_:
+        for number, data in enumerate(file_, 1):
+            try:
+                line = data.decode("utf-8-sig").rstrip("\r\n")
+            except UnicodeDecodeError as err:
+                raise _error(path, number, f"not UTF-8 ({err.reason})", repr(data)) from None
             if line.strip():
-                yield number, line.rstrip("\n")
+                yield number, line
 
 
 def _error(path: Path, number: int, problem: str, found: str) -> ELQError:

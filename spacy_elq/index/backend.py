@@ -1,5 +1,6 @@
 """The FAISS back end: which entities are close to a query. The one module that imports faiss."""
 
+import re
 from pathlib import Path
 from typing import Any, Dict, Optional
 
@@ -40,17 +41,17 @@ def build_backend(vectors: Array, path: Path, *, factory: str, progress: bool) -
         if not index.is_trained:
             chosen = np.random.default_rng(0).permutation(count)[:_TRAINING_VECTORS]
             index.train(np.ascontiguousarray(vectors[np.sort(chosen)]))
+        with tqdm(total=count, desc=f"Index ({factory})", unit=" entities", disable=not progress) as bar:
+            for begin in range(0, count, _CHUNK):
+                chunk = np.ascontiguousarray(vectors[begin : begin + _CHUNK])
+                index.add(chunk)
+                bar.update(len(chunk))
+        faiss.write_index(index, str(path))
     except RuntimeError as err:
-        problem = str(err).split(": Error: ")[-1].splitlines()[0]
+        problem = re.sub(r"^Error in .* at \S+:\d+: ", "", str(err).splitlines()[0])
         raise ELQError(
             Errors.E034.format(factory=factory, count=count, width=width, problem=problem)
         ) from None
-    with tqdm(total=count, desc=f"Index ({factory})", unit=" entities", disable=not progress) as bar:
-        for begin in range(0, count, _CHUNK):
-            chunk = np.ascontiguousarray(vectors[begin : begin + _CHUNK])
-            index.add(chunk)
-            bar.update(len(chunk))
-    faiss.write_index(index, str(path))
     return {"factory": factory, **settings}
 
 

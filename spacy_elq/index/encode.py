@@ -12,7 +12,7 @@ from ..catalogue import read_catalogue
 from ..errors import ELQError
 from ..types import Encoder
 from .entity_index import VECTORS, EntityIndex
-from .records import IDS, OFFSETS, RECORDS, Records, write_records
+from .records import ROLES, Records, write_records
 from .store import META, commit, write_json
 
 DONE = "done.json"
@@ -48,7 +48,7 @@ def encode_catalogue(
         "shard_size": shard_size,
     }
     catalogue_digest, done = _prepare(Path(catalogue), work, stamp)
-    records = Records(work / RECORDS, work / OFFSETS, work / IDS)
+    records = Records(*(work / role for role in ROLES))
     vectors = _open_vectors(work / VECTORS, (len(records), encoder.width))
     with tqdm(total=len(records), desc="Encode", unit=" entities", disable=not progress) as bar:
         for begin in range(0, len(records), shard_size):
@@ -61,7 +61,7 @@ def encode_catalogue(
                 write_json(work / DONE, done)
             bar.update(end - begin)
     meta = {"catalogue": catalogue_digest, "encoder": stamp["encoder"]}
-    commit(output, work, meta, [VECTORS, RECORDS, OFFSETS, IDS])
+    commit(output, work, meta, [VECTORS, *ROLES])
     return EntityIndex.open(output)
 
 

@@ -1,6 +1,7 @@
 """EntityIndex: the entity side of the linker, opened from a folder."""
 
 import os
+import shutil
 from pathlib import Path
 from typing import Any, Callable, Dict, Optional, Sequence, Tuple, Union
 
@@ -9,8 +10,8 @@ import numpy as np
 from ..errors import ELQError, Errors
 from ..types import Array, Entity
 from .backend import FaissBackend, build_backend, default_factory
-from .records import IDS, OFFSETS, RECORDS, Records
-from .store import commit, link_or_copy, read_meta, write_json
+from .records import ROLES, Records
+from .store import commit, link_or_copy, read_meta, write_meta
 
 VECTORS, SEARCH = "vectors.npy", "search.faiss"
 _QUERIES_AT_ONCE = 1024
@@ -25,7 +26,7 @@ class EntityIndex:
         self.meta = meta
         files = {role: path / entry["name"] for role, entry in meta["files"].items()}
         self.vectors: Array = np.load(files[VECTORS], mmap_mode="r")
-        self._records = Records(files[RECORDS], files[OFFSETS], files[IDS])
+        self._records = Records(*(files[role] for role in ROLES))
         self._backend: Optional[FaissBackend] = None
         if "backend" in meta:
             self._backend = FaissBackend(self.vectors, files.get(SEARCH))
@@ -72,11 +73,22 @@ class EntityIndex:
         """RETURNS (Array): (ids,) the position of each id, or -1 for an unknown one."""
         return self._records.positions(ids)
 
-    def search(self, queries: Array, k: int) -> Tuple[Array, Array]:
+    def match_names(self, texts: Sequence[str]) -> Tuple[Array, Array]:
+        """RETURNS (Tuple[Array, Array]): (matches,) the position of the text, ascending, and of an
+        entity that bears it as a name.
+        """
+        return self._records.match_names(texts)
+
+    def search(
+        self, queries: Array, k: int, *, names: Sequence[str] = (), name_weight: float = 0.0
+    ) -> Tuple[Array, Array]:
         """Find candidates: the back end finds them, the stored vectors score them.
 
         queries (Array): (queries, width).
         k (int): Candidates per query; fewer where the catalogue is smaller.
+        names (Sequence[str]): The text of each query, for `name_weight`.
+        name_weight (float): What is added to the similarity of entities that bear the text as a name;
+            they are candidates even if their vectors are far. 0 is the paper.
         RETURNS (Tuple[Array, Array]): (queries, k) positions and exact inner products, best first;
             -1 and minus infinity where the back end found fewer.
         """
@@ -92,19 +104,42 @@ class EntityIndex:
         ]
         if not chunks:
             return np.zeros((0, k), dtype="int64"), np.zeros((0, k), dtype="float32")
-        positions, similarities = zip(*chunks, strict=True)
-        return np.concatenate(positions), np.concatenate(similarities)
+        positions, similarities = (np.concatenate(arrays) for arrays in zip(*chunks, strict=True))
+        if name_weight:
+            return self._add_named(queries, names, name_weight, positions, similarities)
+        return positions, similarities
 
     def _search_chunk(self, queries: Array, k: int) -> Tuple[Array, Array]:
         assert self._backend is not None
         positions = self._backend.search(queries, k)
         similarities = np.einsum("qw,qkw->qk", queries, self.vectors[positions])
         similarities = np.where(positions >= 0, similarities, -np.inf)
-        order = np.lexsort((positions, -similarities), axis=1)
-        return (
-            np.take_along_axis(positions, order, axis=1),
-            np.take_along_axis(similarities, order, axis=1),
+        return _best(positions, similarities, k)
+
+    def _add_named(
+        self, queries: Array, names: Sequence[str], weight: float, positions: Array, similarities: Array
+    ) -> Tuple[Array, Array]:
+        """Put the entities that bear the names among the candidates, keeping as many as there were."""
+        owners, entities = self.match_names(names)
+        counts = np.bincount(owners, minlength=len(queries))
+        columns = np.arange(len(owners)) - np.repeat(np.cumsum(counts) - counts, counts)
+        named = np.full((len(queries), int(counts.max(initial=0))), -1, dtype="int64")
+        scores = np.full(named.shape, -np.inf, dtype="float32")
+        named[owners, columns] = entities
+        exact = np.einsum("qw,qw->q", queries[owners], self.vectors[entities])
+        scores[owners, columns] = exact + weight
+        twice = (positions[:, :, None] == named[:, None, :]).any(axis=2)
+        return _best(
+            np.concatenate([np.where(twice, -1, positions), named], axis=1),
+            np.concatenate([np.where(twice, -np.inf, similarities), scores], axis=1),
+            positions.shape[1],
         )
+
+
+def _best(positions: Array, similarities: Array, k: int) -> Tuple[Array, Array]:
+    """RETURNS (Tuple[Array, Array]): The `k` best candidates of each query, best first."""
+    order = np.lexsort((positions, -similarities), axis=1)[:, :k]
+    return np.take_along_axis(positions, order, axis=1), np.take_along_axis(similarities, order, axis=1)
 
 
 def build_index(
@@ -131,11 +166,11 @@ def build_index(
             progress=progress,
         )
         _link_files(source, work)
-        roles = [VECTORS, RECORDS, OFFSETS, IDS] + ([SEARCH] if (work / SEARCH).exists() else [])
+        roles = [VECTORS, *ROLES] + ([SEARCH] if (work / SEARCH).exists() else [])
         meta = {key: source.meta[key] for key in ("catalogue", "encoder")}
         commit(output, work, {**meta, "backend": settings}, roles)
-    except ELQError:
-        work.rmdir()
+    except BaseException:
+        shutil.rmtree(work, ignore_errors=True)
         raise
     return EntityIndex.open(output)
 
@@ -144,9 +179,10 @@ def copy_index(index: EntityIndex, folder: Path) -> None:
     """Put the files of an index into another folder, as hard links where that is possible."""
     folder.mkdir(parents=True, exist_ok=True)
     for entry in index.meta["files"].values():
-        if not (folder / entry["name"]).exists():
-            link_or_copy(index.path / entry["name"], folder / entry["name"])
-    write_json(folder / "meta.json", index.meta)
+        target = folder / entry["name"]
+        if not target.exists() or target.stat().st_size != entry["bytes"]:
+            link_or_copy(index.path / entry["name"], target)
+    write_meta(folder, index.meta)
 
 
 def build_index_loader(path: Path) -> Callable[[], EntityIndex]:
@@ -159,7 +195,7 @@ def build_index_loader(path: Path) -> Callable[[], EntityIndex]:
 
 
 def _link_files(index: EntityIndex, work: Path) -> None:
-    for role in (VECTORS, RECORDS, OFFSETS, IDS):
+    for role in (VECTORS, *ROLES):
         link_or_copy(index.path / index.meta["files"][role]["name"], work / role)
 
 

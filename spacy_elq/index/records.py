@@ -3,47 +3,59 @@
 import hashlib
 import json
 import mmap
+from array import array
 from pathlib import Path
 from typing import Iterable, List, Sequence, Tuple
 
 import numpy as np
 
-from ..catalogue import entity_from_dict, entity_to_dict
+from ..catalogue import entity_from_dict, entity_names, entity_to_dict, normalize_name
 from ..types import Array, Entity
 
-RECORDS, OFFSETS, IDS = "records.jsonl", "offsets.npy", "ids.npy"
+RECORDS, OFFSETS, IDS, NAMES = "records.jsonl", "offsets.npy", "ids.npy", "names.npy"
+ROLES = (RECORDS, OFFSETS, IDS, NAMES)
 
 
 def write_records(entities: Iterable[Entity], folder: Path) -> Tuple[int, str]:
-    """Write the entities, where each begins, and a table from id to position.
+    """Write the entities, where each begins, and tables from ids and from names to positions.
 
     RETURNS (Tuple[int, str]): The number of entities and the digest of the catalogue.
     """
     digest = hashlib.sha256()
-    offsets, hashes = [0], []
+    offsets, ids, names, named = [0], array("Q"), array("Q"), array("Q")
     with (folder / RECORDS).open("wb") as file_:
         for entity in entities:
             line = json.dumps(entity_to_dict(entity), ensure_ascii=False).encode("utf8") + b"\n"
             file_.write(line)
             digest.update(line)
             offsets.append(offsets[-1] + len(line))
-            hashes.append(_hash(entity.id))
+            own_names = [_hash(name) for name in entity_names(entity)]
+            names.extend(own_names)
+            named.extend([len(ids)] * len(own_names))
+            ids.append(_hash(entity.id))
     np.save(folder / OFFSETS, np.asarray(offsets, dtype="int64"))
-    values = np.asarray(hashes, dtype="uint64")
+    np.save(folder / IDS, _table(ids, range(len(ids))))
+    np.save(folder / NAMES, _table(names, named))
+    return len(ids), digest.hexdigest()[:16]
+
+
+def _table(keys: Sequence[int], positions: Sequence[int]) -> Array:
+    """RETURNS (Array): (2, keys) the keys in ascending order, and the position of each."""
+    values = np.asarray(keys, dtype="uint64")
     order = np.argsort(values, kind="stable")
-    np.save(folder / IDS, np.stack([values[order], order.astype("uint64")]))
-    return len(hashes), digest.hexdigest()[:16]
+    return np.stack([values[order], np.asarray(positions, dtype="uint64")[order]])
 
 
 class Records:
     """Read access to what `write_records` wrote."""
 
-    def __init__(self, records: Path, offsets: Path, ids: Path) -> None:
-        """Map the three files."""
+    def __init__(self, records: Path, offsets: Path, ids: Path, names: Path) -> None:
+        """Map the four files."""
         with records.open("rb") as file_:
             self._data = mmap.mmap(file_.fileno(), 0, access=mmap.ACCESS_READ)
         self._offsets = np.load(offsets, mmap_mode="r")
         self._ids = np.load(ids, mmap_mode="r")
+        self._names = np.load(names, mmap_mode="r")
 
     def __len__(self) -> int:
         """RETURNS (int): The number of entities."""
@@ -63,6 +75,19 @@ class Records:
             [self._find(id_, self._ids[1, b:e]) for id_, b, e in zip(ids, begins, ends, strict=True)],
             dtype="int64",
         )
+
+    def match_names(self, texts: Sequence[str]) -> Tuple[Array, Array]:
+        """Find the entities that bear a name.
+
+        texts (Sequence[str]): Names as people write them.
+        RETURNS (Tuple[Array, Array]): (matches,) the position of the text, ascending, and of the entity.
+        """
+        wanted = np.asarray([_hash(normalize_name(text)) for text in texts], dtype="uint64")
+        begins = np.searchsorted(self._names[0], wanted, side="left")
+        counts = np.searchsorted(self._names[0], wanted, side="right") - begins
+        first = np.cumsum(counts) - counts
+        places = np.arange(counts.sum()) + np.repeat(begins - first, counts)
+        return np.repeat(np.arange(len(wanted)), counts), self._names[1, places].astype("int64")
 
     def _find(self, id_: str, positions: Array) -> int:
         found: List[int] = [int(p) for p in positions if self.get(int(p)).id == id_]

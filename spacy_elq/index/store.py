@@ -15,6 +15,8 @@ from ..errors import ELQError, Errors
 
 FORMAT = 1
 META = "meta.json"
+# what the names of the files of an index begin with
+_STEMS = ("records", "offsets", "ids", "names", "vectors", "search")
 
 
 def read_meta(folder: Path) -> Dict[str, Any]:
@@ -31,6 +33,8 @@ def read_meta(folder: Path) -> Dict[str, Any]:
     found = meta.get("format") if isinstance(meta, dict) else None
     if found != FORMAT:
         raise ELQError(Errors.E032.format(path=folder, found=found, expected=FORMAT))
+    if "files" not in meta:
+        raise _damaged(folder, META, "names no files")
     for entry in meta["files"].values():
         path = folder / entry["name"]
         if not path.is_file():
@@ -55,9 +59,17 @@ def commit(folder: Path, work: Path, meta: Dict[str, Any], roles: Iterable[str])
         _sync(source)
         os.replace(source, folder / name)
         files[role] = {"name": name, "bytes": (folder / name).stat().st_size}
-    write_json(folder / META, {"format": FORMAT, **meta, "files": files})
-    _drop_unnamed(folder, {META, *(entry["name"] for entry in files.values())}, files)
+    write_meta(folder, {"format": FORMAT, **meta, "files": files})
     shutil.rmtree(work)
+
+
+def write_meta(folder: Path, meta: Dict[str, Any]) -> None:
+    """Make the files that `meta` names the index of a folder, and drop those of the one before."""
+    write_json(folder / META, meta)
+    named = {entry["name"] for entry in meta["files"].values()}
+    for path in folder.iterdir():
+        if path.name not in named and path.name.rpartition("-")[0] in _STEMS and path.is_file():
+            path.unlink()
 
 
 def write_json(path: Path, data: Any) -> None:
@@ -73,17 +85,13 @@ def link_or_copy(source: Path, target: Path) -> None:
 
     Files of an index are never changed in place, so that both names are safe to use.
     """
+    temporary = target.with_name(target.name + ".new")
+    temporary.unlink(missing_ok=True)
     try:
-        os.link(source, target)
+        os.link(source, temporary)
     except OSError:
-        shutil.copy2(source, target)
-
-
-def _drop_unnamed(folder: Path, named: Iterable[str], roles: Iterable[str]) -> None:
-    stems = {Path(role).stem for role in roles} | {"search"}
-    for path in folder.iterdir():
-        if path.is_file() and path.name not in named and path.name.rpartition("-")[0] in stems:
-            path.unlink()
+        shutil.copy2(source, temporary)
+    os.replace(temporary, target)
 
 
 def _damaged(folder: Path, name: str, problem: str) -> ELQError:

@@ -1,0 +1,63 @@
+import json
+
+from spacy.cli import app
+from typer.testing import CliRunner
+
+import spacy_elq.cli  # noqa: F401 (adds the commands to spaCy's)
+from spacy_elq.index import EntityIndex
+
+
+def invoke(*args):
+    """Run `spacy elq index` in this process; gives the exit code and what it printed, as one line."""
+    result = CliRunner().invoke(app, ["elq", "index", *map(str, args)])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, " ".join(result.output.split())
+
+
+def backend_of(folder):
+    return json.loads((folder / "meta.json").read_text(encoding="utf8"))["backend"]
+
+
+def test_help_names_the_defaults():
+    code, output = invoke("--help")
+    assert code == 0
+    assert "--factory" in output
+    assert "HNSW128, efConstruction 200, efSearch 256" in output
+
+
+def test_factory_is_recorded_with_its_settings(vectors_path, tmp_path):
+    folder = tmp_path / "index"
+    assert invoke(vectors_path, folder, "--factory", "HNSW128")[0] == 0
+    assert backend_of(folder) == {"factory": "HNSW128", "efConstruction": 200, "efSearch": 256}
+    assert EntityIndex.open(folder).stamp == EntityIndex.open(vectors_path).stamp
+
+
+def test_an_index_can_be_made_of_an_index_and_takes_its_place(vectors_path, tmp_path):
+    folder = tmp_path / "index"
+    assert invoke(vectors_path, folder, "--factory", "HNSW8")[0] == 0
+    assert list(folder.glob("search-*.faiss"))
+    code, output = invoke(folder, folder)
+    assert code == 0
+    assert "factory Flat" in output
+    assert backend_of(folder) == {"factory": "Flat"}
+    assert not list(folder.glob("search-*.faiss"))
+
+
+def test_missing_vectors_name_the_command_that_makes_them(tmp_path):
+    code, output = invoke(tmp_path / "no", tmp_path / "index")
+    assert code == 1
+    assert "E030" in output
+    assert "spacy elq encode" in output
+    assert not (tmp_path / "index").exists()
+
+
+def test_unknown_factory_leaves_the_old_index(vectors_path, tmp_path):
+    folder = tmp_path / "index"
+    invoke(vectors_path, folder)
+    before = sorted(folder.iterdir())
+    code, output = invoke(vectors_path, folder, "--factory", "Nonsense9")
+    assert code == 1
+    assert "E034" in output
+    assert "'Nonsense9'" in output
+    assert sorted(folder.iterdir()) == before
+    assert len(EntityIndex.open(folder)) == 10

@@ -1,0 +1,223 @@
+import json
+import subprocess
+import sys
+
+import pytest
+import spacy
+from spacy.cli import app
+from typer.testing import CliRunner
+
+from spacy_elq.cli.link import link, read_records
+from spacy_elq.errors import ELQError
+
+QUESTION = "how big is new york city"
+
+
+def elq_link(*args, stdin=None):
+    command = [sys.executable, "-m", "spacy", "elq", "link", *map(str, args)]
+    return subprocess.run(command, input=stdin, capture_output=True, text=True, encoding="utf8", timeout=180)
+
+
+def invoke(*args, stdin=None):
+    return CliRunner().invoke(app, ["elq", "link", *map(str, args)], input=stdin)
+
+
+def read_jsonl(text):
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def places(record):
+    return [(x["start"], x["end"], x["id"]) for x in record["links"]]
+
+
+@pytest.fixture(scope="module")
+def nlp(trained_path):
+    return spacy.load(trained_path)
+
+
+def test_help():
+    output = " ".join(invoke("--help").output.split())
+    assert "a question in, a JSON object out" in output
+    assert "--alternatives" in output
+
+
+def test_standard_input_to_standard_output(trained_path):
+    done = elq_link(trained_path, stdin="hotels in the city of light\n\nis jörg in paris old\n")
+    assert done.returncode == 0, done.stderr
+    first, empty, last = read_jsonl(done.stdout)
+    assert first["text"] == "hotels in the city of light"
+    (found,) = first["links"]
+    assert 0.2 <= found.pop("score") <= 1.0
+    assert len(found.pop("alternatives")) == 3
+    assert found == {
+        "start": 14,
+        "end": 27,
+        "mention": "city of light",
+        "id": "E1",
+        "title": "Paris",
+        "label": "GPE",
+    }
+    assert empty == {"text": "", "links": []}
+    assert last["text"] == "is jörg in paris old"
+    assert "jörg" in done.stdout
+    assert "questions/s" not in done.stderr
+
+
+def test_malformed_jsonl_ends_with_the_line_and_no_traceback(trained_path, tmp_path):
+    source = tmp_path / "in.jsonl"
+    source.write_text('{"text": "a"}\n\n{"text": 5}\n', encoding="utf8")
+    result = invoke(trained_path, source, tmp_path / "out.jsonl")
+    assert result.exit_code == 1
+    assert isinstance(result.exception, SystemExit)
+    message = " ".join(result.output.split())
+    assert "in.jsonl, line 3: expected a JSON object" in message
+    assert '{"text": 5}' in message
+
+
+def test_errors_do_not_go_to_standard_output(trained_path):
+    result = invoke(trained_path, "--jsonl", stdin='{"text": "a"}\n{"text": 5}\n')
+    assert result.exit_code == 1
+    assert all(line.startswith("{") for line in result.stdout.splitlines())
+    assert "E040" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "line", ['{"text": "a"', '["text"]', '"text"', "5", '{"question": "a"}', '{"text": 1}']
+)
+def test_what_is_not_a_record(line):
+    with pytest.raises(ELQError, match=r"E040.*questions, line 1"):
+        list(read_records([line], is_jsonl=True, name="questions"))
+
+
+def test_blank_lines_of_text_count_and_those_of_jsonl_do_not():
+    assert list(read_records(["a\n", "\n", " b\r\n"], is_jsonl=False, name="x")) == [
+        {"text": "a"},
+        {"text": ""},
+        {"text": " b"},
+    ]
+    assert list(read_records(['{"text": "a"}\n', " \n"], is_jsonl=True, name="x")) == [{"text": "a"}]
+
+
+def test_jsonl_files_keep_order_and_extra_fields(trained_path, tmp_path):
+    records = [
+        {"id": 7, "text": "weather in pariss", "meta": {"lang": "en"}},
+        {"text": "what time is it"},
+        {"text": QUESTION, "answer": None},
+    ]
+    source = tmp_path / "in.jsonl"
+    source.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf8")
+    result = invoke(trained_path, source, tmp_path / "out.jsonl")
+    assert result.exit_code == 0, result.output
+    found = read_jsonl((tmp_path / "out.jsonl").read_text(encoding="utf8"))
+    assert [places(record) for record in found] == [[(11, 17, "E1")], [], [(11, 24, "E5")]]
+    assert [{k: v for k, v in record.items() if k != "links"} for record in found] == records
+
+
+def test_kind_of_input_goes_by_suffix_and_can_be_told(trained_path, tmp_path):
+    line = json.dumps({"text": QUESTION})
+    for name, options, text in [
+        ("in.txt", [], line),
+        ("in.jsonl", [], QUESTION),
+        ("in.jsonl", ["--text"], line),
+        ("in.txt", ["--jsonl"], QUESTION),
+    ]:
+        (tmp_path / name).write_text(line + "\n", encoding="utf8")
+        result = invoke(trained_path, tmp_path / name, *options)
+        assert read_jsonl(result.stdout)[0]["text"] == text
+    assert read_jsonl(invoke(trained_path, "-", "-", "--jsonl", stdin=line).stdout)[0]["text"] == QUESTION
+
+
+def test_links_are_those_of_the_pipeline_and_offsets_slice_to_the_mention(nlp, gold_docs):
+    # odd blanks and signs move characters and tokens apart
+    texts = [f" {doc.text}  ?!" for doc in gold_docs] + [doc.text for doc in gold_docs]
+    records = list(link(nlp, [{"text": text} for text in texts]))
+    assert [record["text"] for record in records] == texts
+    assert sum(len(record["links"]) for record in records) > 22
+    for record, doc in zip(records, nlp.pipe(texts), strict=True):
+        assert places(record) == [(e.start_char, e.end_char, e.kb_id_) for e in doc.ents]
+        for found in record["links"]:
+            assert record["text"][found["start"] : found["end"]] == found["mention"]
+
+
+def test_entity_without_label_gets_that_of_the_pipeline(nlp):
+    (record,) = link(nlp, [{"text": QUESTION}])
+    assert record["links"][0]["label"] == nlp.get_pipe("elq_linker").cfg["label"]
+
+
+def test_threshold_option(trained_path):
+    text = "is paris older than new york city\n" + QUESTION
+    usual, low, high = (
+        sum(len(record["links"]) for record in read_jsonl(invoke(trained_path, *options, stdin=text).stdout))
+        for options in ([], ["--threshold", "0.001"], ["--threshold", "0.9999"])
+    )
+    assert high == 0
+    assert usual == 3
+    assert low >= usual
+
+
+@pytest.mark.parametrize("value", ["0", "1.5"])
+def test_threshold_out_of_range(trained_path, value):
+    result = invoke(trained_path, "--threshold", value, stdin=QUESTION)
+    assert result.exit_code == 1
+    assert "E002" in result.output
+    assert "a probability above 0" in " ".join(result.output.split())
+
+
+@pytest.mark.parametrize("count", [0, 2, 9])
+def test_alternatives_are_the_next_best_entities(nlp, count):
+    (record,) = link(nlp, [{"text": QUESTION}], alternatives=count)
+    (found,) = record["links"]
+    scores = [x["score"] for x in found["alternatives"]]
+    assert len(scores) == count
+    assert "E5" not in [x["id"] for x in found["alternatives"]]
+    assert [found["score"], *scores] == sorted([found["score"], *scores], reverse=True)
+
+
+def test_alternatives_option(trained_path):
+    result = invoke(trained_path, "--alternatives", "1", stdin=QUESTION)
+    (alternative,) = read_jsonl(result.stdout)[0]["links"][0]["alternatives"]
+    assert set(alternative) == {"id", "title", "score"}
+
+
+def test_entities_of_other_components_are_no_links(trained_path):
+    nlp = spacy.load(trained_path)
+    ruler = nlp.add_pipe("entity_ruler", before="elq_linker")
+    ruler.add_patterns([{"label": "NUMBER", "pattern": "big"}])
+    assert [ent.text for ent in nlp(QUESTION).ents] == ["big", "new york city"]
+    (record,) = link(nlp, [{"text": QUESTION}])
+    assert [found["mention"] for found in record["links"]] == ["new york city"]
+
+
+def test_two_processes_give_the_same_as_one(trained_path, nlp, gold_docs, tmp_path):
+    texts = [doc.text for doc in gold_docs] * 10
+    source = tmp_path / "in.txt"
+    source.write_text("\n".join(texts) + "\n", encoding="utf8")
+    done = elq_link(trained_path, source, tmp_path / "out.jsonl", "--n-process", "2", "--batch-size", "16")
+    assert done.returncode == 0, done.stderr
+    found = read_jsonl((tmp_path / "out.jsonl").read_text(encoding="utf8"))
+    expected = list(link(nlp, [{"text": text} for text in texts]))
+    assert len(found) == 200
+    assert [record["text"] for record in found] == texts
+    assert [places(record) for record in found] == [places(record) for record in expected]
+    scores = [[x["score"] for record in records for x in record["links"]] for records in (found, expected)]
+    assert scores[0] == pytest.approx(scores[1], abs=1e-4)
+
+
+def test_missing_input(trained_path, tmp_path):
+    result = invoke(trained_path, tmp_path / "no.txt")
+    assert result.exit_code == 1
+    assert "E022" in result.output
+    assert "no.txt" in result.output
+
+
+def test_missing_pipeline(tmp_path):
+    result = invoke(tmp_path / "nothing", stdin=QUESTION)
+    assert result.exit_code == 1
+    assert "E022" in result.output
+
+
+def test_pipeline_without_linker(tmp_path):
+    spacy.blank("en").to_disk(tmp_path / "other")
+    result = invoke(tmp_path / "other", stdin=QUESTION)
+    assert result.exit_code == 1
+    assert "E009" in result.output

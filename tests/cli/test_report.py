@@ -1,0 +1,171 @@
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+import spacy
+from spacy.cli import app
+from spacy.tokens import DocBin, Span
+from typer.testing import CliRunner
+
+from spacy_elq.cli.evaluate import evaluate
+from spacy_elq.cli.report import read_metrics, write_html
+from spacy_elq.errors import ELQError
+
+KB_URL = "https://kb.example/{}"
+
+
+@pytest.fixture
+def page(tmp_path):
+    """Makes the page of questions, each given as text, links found and gold links (as tokens and id)."""
+
+    def make(*questions, kind=None):
+        nlp = spacy.blank("en")
+        found, gold = DocBin(store_user_data=True), DocBin(store_user_data=True)
+        for text, links, right in questions:
+            doc = nlp(text)
+            doc.ents = [Span(doc, *place, label="X", kb_id=id_) for *place, id_ in links]
+            for ent in doc.ents:
+                ent._.elq_title = f"Title of {ent.kb_id_}"
+            found.add(doc)
+            doc = nlp(text)
+            doc.spans["gold_links"] = [Span(doc, *place, label="X", kb_id=id_) for *place, id_ in right]
+            if kind:
+                doc.user_data["kind"] = kind
+            gold.add(doc)
+        found.to_disk(tmp_path / "found.linked.spacy")
+        gold.to_disk(tmp_path / "gold.spacy")
+        target = tmp_path / "new" / "page.html"
+        write_html(tmp_path / "found.json", tmp_path / "gold.spacy", target, kb_url=KB_URL)
+        return target.read_text(encoding="utf8")
+
+    return make
+
+
+def marks(html):
+    """The labels on the page, in order."""
+    return re.findall(r"\b(RIGHT|WRONG|GOLD)\b", html)
+
+
+def test_help():
+    result = CliRunner().invoke(app, ["elq", "report", "--help"])
+    assert result.exit_code == 0
+    assert "right ones green, wrong ones red" in " ".join(result.output.split())
+
+
+def test_command_prints_a_table_and_writes_the_page(trained_path, gold_docs, tmp_path):
+    data = tmp_path / "gold.spacy"
+    DocBin(docs=gold_docs, store_user_data=True).to_disk(data)
+    metrics = tmp_path / "metrics.json"
+    evaluate(str(trained_path), data, metrics, train=data)
+    html = tmp_path / "page.html"
+    command = [sys.executable, "-m", "spacy", "elq", "report", metrics, data, "--html", html]
+    done = subprocess.run([str(x) for x in command], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    rows = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines() if line.strip()}
+    assert rows["questions"][:3] == ["weak", "P", "weak"]
+    assert rows["all"] == ["20", *["1.000"] * 12]
+    assert rows["seen"][0] == "18"
+    assert rows["unseen"][0] == "0"
+    assert rows["several"] == ["3", *["1.000"] * 12]
+    assert rows["Threshold"][0] == "0.2000."
+    assert "questions a second" in " ".join(done.stdout.split())
+    text = html.read_text(encoding="utf8")
+    assert "20 of 20 questions without an error" in text
+    assert marks(text) == ["RIGHT"] * 22
+    assert 'href="https://www.wikidata.org/wiki/E5"' in text
+    assert "New York City" in text
+
+
+def test_table_without_page(trained_path, gold_docs, tmp_path):
+    metrics = {
+        "questions": 1,
+        **{name: {"p": 0.5, "r": 0.25, "f": 1 / 3} for name in ("weak", "strong", "mentions", "links")},
+        "kinds": {},
+        "threshold": 0.1,
+        "questions_per_second": 12.3,
+    }
+    path = tmp_path / "metrics.json"
+    path.write_text(json.dumps(metrics), encoding="utf8")
+    result = CliRunner().invoke(app, ["elq", "report", str(path), str(tmp_path / "gold.spacy")])
+    assert result.exit_code == 0, result.output
+    assert "0.500 0.250 0.333" in " ".join(result.output.split())
+    assert "seen" not in result.output
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_right_link(page):
+    html = page(("is paris old", [(1, 2, "E1")], [(1, 2, "E1")]))
+    assert marks(html) == ["RIGHT"]
+    assert 'href="https://kb.example/E1"' in html
+    assert "Title of E1 E1" in html
+
+
+def test_link_at_another_place_of_the_same_mention_is_right(page):
+    assert marks(page(("hotels in new york city", [(2, 5, "E5")], [(2, 4, "E5")]))) == ["RIGHT"]
+
+
+def test_wrong_entity_is_shown_with_gold(page):
+    html = page(("is paris old", [(1, 2, "E2")], [(1, 2, "E1")]))
+    assert marks(html) == ["WRONG", "GOLD"]
+    assert 'href="https://kb.example/E2"' in html
+    assert 'href="https://kb.example/E1"' in html
+
+
+def test_wrong_place_is_wrong(page):
+    assert marks(page(("is paris old", [(0, 1, "E1")], [(1, 2, "E1")]))) == ["WRONG", "GOLD"]
+
+
+def test_missed_link(page):
+    assert marks(page(("is paris old", [], [(1, 2, "E1")]))) == ["GOLD"]
+
+
+def test_link_where_gold_has_none(page):
+    assert marks(page(("is paris old", [(1, 2, "E1")], []))) == ["WRONG"]
+
+
+def test_right_and_wrong_in_one_question(page):
+    html = page(("paris or georgia", [(0, 1, "E1"), (2, 3, "E7")], [(0, 1, "E1"), (2, 3, "E6")]))
+    assert marks(html) == ["RIGHT", "WRONG", "GOLD", "GOLD"]
+
+
+def test_questions_with_errors_come_first(page):
+    html = page(
+        ("first is right", [], []),
+        ("second is wrong", [(0, 1, "E1")], []),
+        ("third is right", [], []),
+        ("fourth is wrong", [], [(0, 1, "E1")]),
+        kind="nickname",
+    )
+    order = [html.index(word) for word in ("second", "fourth", "first", "third")]
+    assert order == sorted(order)
+    assert "2 of 4 questions without an error" in html
+    # each question with an error says what kind it is
+    assert html.count("nickname") == 2
+
+
+def test_titles_are_escaped(page):
+    html = page(("is paris old", [(1, 2, "<b>E1")], []))
+    assert "Title of &lt;b&gt;E1" in html
+    assert "<b>" not in html
+
+
+def test_missing_metrics_name_the_command_that_makes_them(tmp_path):
+    with pytest.raises(ELQError, match=r"E022.*no\.json.*spacy elq evaluate"):
+        read_metrics(tmp_path / "no.json")
+
+
+def test_missing_linked_docs(tmp_path, questions_path):
+    with pytest.raises(ELQError, match=r"E022.*no\.linked\.spacy"):
+        write_html(tmp_path / "no.json", questions_path, tmp_path / "page.html", kb_url=KB_URL)
+    assert not (tmp_path / "page.html").exists()
+
+
+@pytest.mark.parametrize("texts", [["is paris old"], ["is paris old", "how big is that"]])
+def test_questions_that_are_not_those_of_the_metrics(page, tmp_path, texts):
+    page(("is paris old", [], []), ("how big is it", [], []))
+    DocBin(docs=[spacy.blank("en")(text) for text in texts]).to_disk(tmp_path / "other.spacy")
+    with pytest.raises(ELQError, match=r"E044.*found\.linked\.spacy.*other\.spacy"):
+        write_html(tmp_path / "found.json", tmp_path / "other.spacy", tmp_path / "x.html", kb_url=KB_URL)
+    assert not (tmp_path / "x.html").exists()

@@ -1,0 +1,167 @@
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import spacy
+from spacy.cli import app
+from spacy.tokens import Doc, DocBin, Span
+from spacy.training import Example
+from spacy.util import load_config
+from typer.testing import CliRunner
+
+from spacy_elq.cli.threshold import LOWEST, threshold, threshold_curve
+from spacy_elq.errors import ELQError
+from spacy_elq.scorer import count_links
+
+
+def save(docs, path):
+    DocBin(docs=docs, store_user_data=True).to_disk(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def gold_path(gold_docs, tmp_path_factory):
+    """The twenty questions with wrong gold in every fifth, so that no threshold is perfect."""
+    docs = [Doc(doc.vocab).from_bytes(doc.to_bytes()) for doc in gold_docs]
+    for doc in docs[::5]:
+        wrong = [Span(doc, s.start, s.end, label="X", kb_id="E3") for s in doc.spans["gold_links"]]
+        doc.spans["gold_links"] = wrong
+    return save(docs, tmp_path_factory.mktemp("threshold") / "gold.spacy")
+
+
+@pytest.fixture(scope="module")
+def rerun(trained_path, gold_path):
+    """Gives examples and their weak score after a real run of the pipeline at a threshold."""
+    nlp = spacy.load(trained_path)
+    gold = list(DocBin().from_disk(gold_path).get_docs(nlp.vocab))
+
+    def run(value):
+        nlp.get_pipe("elq_linker").cfg["threshold"] = value
+        examples = [Example(nlp(doc.text), doc) for doc in gold]
+        return examples, count_links(examples)["weak"]
+
+    run.linker = nlp.get_pipe("elq_linker")
+    return run
+
+
+def test_help():
+    result = CliRunner().invoke(app, ["elq", "threshold", "--help"])
+    assert result.exit_code == 0
+    assert "Find the threshold with the best weak F1" in " ".join(result.output.split())
+
+
+def test_command_prints_a_table_and_saves_to_output(trained_path, gold_path, tmp_path):
+    before = (trained_path / "elq_linker" / "cfg").read_bytes()
+    target = tmp_path / "new" / "chosen"
+    command = [sys.executable, "-m", "spacy", "elq", "threshold", trained_path, gold_path, "-o", target]
+    done = subprocess.run([str(x) for x in command], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    value = spacy.load(target).get_pipe("elq_linker").cfg["threshold"]
+    output = " ".join(done.stdout.split())
+    assert "threshold P R F" in output
+    assert f"Threshold {value:.4f} (was 0.2000): weak F1" in output
+    assert f"saved to {target}" in output
+    assert (trained_path / "elq_linker" / "cfg").read_bytes() == before
+    assert [path.name for path in target.parent.iterdir()] == ["chosen"]
+
+
+def test_chosen_threshold_has_the_best_weak_f1(trained_path, gold_path, rerun, tmp_path):
+    result = threshold(str(trained_path), gold_path, output=tmp_path / "chosen")
+    assert rerun(result["threshold"])[1].fscore == pytest.approx(result["f"])
+    others = [rerun(value)[1].fscore for value in np.geomspace(LOWEST, 0.9999, 25)]
+    assert result["f"] == pytest.approx(max(others))
+    assert min(others) < result["f"] < 1.0
+
+
+def test_curve_agrees_with_real_runs(rerun):
+    examples, _ = rerun(LOWEST)
+    curve = threshold_curve(examples, rerun.linker)
+    values = [row["threshold"] for row in curve]
+    assert values == sorted(values)
+    assert len(curve) > 20
+    for row in curve:
+        score = rerun(row["threshold"])[1]
+        assert (row["p"], row["r"], row["f"]) == pytest.approx((score.precision, score.recall, score.fscore))
+
+
+def test_curve_without_any_link(rerun, gold_docs):
+    nothing = [Example(Doc(doc.vocab, words=[t.text for t in doc]), doc) for doc in gold_docs]
+    assert threshold_curve(nothing, rerun.linker) == []
+
+
+def curve_of(linker, gold, scores):
+    """The curve of one doc with links of one entity: token ranges of gold, and of links with scores."""
+    reference, found = (Doc(spacy.blank("en").vocab, words=list("abcd")) for _ in range(2))
+    reference.spans["gold_links"] = [Span(reference, *place, label="X", kb_id="E1") for place in gold]
+    found.ents = [Span(found, *place, label="X", kb_id="E1") for place in scores]
+    for ent in found.ents:
+        ent._.elq_score = scores[ent.start, ent.end]
+    return threshold_curve([Example(found, reference)], linker)
+
+
+def test_links_with_the_same_score_come_and_go_together(rerun):
+    rows = curve_of(rerun.linker, [(0, 1)], {(0, 1): 0.5, (1, 2): 0.5, (2, 3): 0.9})
+    assert [row["p"] for row in rows] == pytest.approx([1 / 3, 0.0])
+    assert 0.001 < rows[0]["threshold"] < 0.5 < rows[1]["threshold"] < 0.9
+
+
+def test_curve_matches_the_best_links_first(rerun):
+    """The best link overlaps with both gold links, the others with one each."""
+    rows = curve_of(rerun.linker, [(0, 2), (2, 4)], {(1, 3): 0.9, (3, 4): 0.5, (0, 1): 0.3})
+    assert [row["p"] for row in rows] == pytest.approx([2 / 3, 1.0, 1.0])
+
+
+def test_rows_to_look_at_are_sorted_and_have_the_best(trained_path, gold_path, tmp_path):
+    result = threshold(str(trained_path), gold_path, output=tmp_path / "chosen")
+    values = [row["threshold"] for row in result["shown"]]
+    assert values == sorted(values)
+    assert result["threshold"] in values
+    assert len(values) <= 9
+    assert result["before"] == 0.2
+
+
+def test_without_output_the_pipeline_itself_changes(trained_path, gold_path, tmp_path):
+    path = shutil.copytree(trained_path, tmp_path / "elq")
+    result = threshold(str(path), gold_path)
+    assert result["output"] == str(path)
+    assert result["threshold"] != 0.2
+    assert spacy.load(path).get_pipe("elq_linker").cfg["threshold"] == pytest.approx(result["threshold"])
+    assert [child.name for child in tmp_path.iterdir()] == ["elq"]
+
+
+def test_config_of_the_saved_pipeline_has_the_threshold(trained_path, gold_path, tmp_path):
+    result = threshold(str(trained_path), gold_path, output=tmp_path / "chosen")
+    config = load_config(tmp_path / "chosen" / "config.cfg")
+    assert config["components"]["elq_linker"]["threshold"] == pytest.approx(result["threshold"])
+
+
+def test_without_any_link_there_is_no_threshold_to_choose(trained_path, tmp_path):
+    # no mention can be found in blanks
+    doc = spacy.blank("en")("   ")
+    doc.spans["gold_links"] = [Span(doc, 0, 1, label="X", kb_id="E1")]
+    data = save([doc], tmp_path / "gold.spacy")
+    with pytest.raises(ELQError, match=r"E043.*spacy elq recall"):
+        threshold(str(trained_path), data, output=tmp_path / "chosen")
+    assert not (tmp_path / "chosen").exists()
+
+
+def test_missing_data(trained_path, tmp_path):
+    with pytest.raises(ELQError, match=r"E022.*no\.spacy"):
+        threshold(str(trained_path), tmp_path / "no.spacy", output=tmp_path / "chosen")
+    assert not (tmp_path / "chosen").exists()
+
+
+def test_data_without_gold(trained_path, tmp_path):
+    data = save([spacy.blank("en")("is paris old")], tmp_path / "bare.spacy")
+    with pytest.raises(ELQError, match=r"E041.*bare\.spacy"):
+        threshold(str(trained_path), data, output=tmp_path / "chosen")
+
+
+def test_pipeline_without_linker(gold_path, tmp_path):
+    spacy.blank("en").to_disk(tmp_path / "other")
+    result = CliRunner().invoke(app, ["elq", "threshold", str(tmp_path / "other"), str(gold_path)])
+    assert result.exit_code == 1
+    assert "E009" in result.output
+    assert "components: none" in " ".join(result.output.split())

@@ -1,0 +1,207 @@
+"""A real but tiny world: a BERT with random weights, ten entities, twenty questions, a FAISS index."""
+
+import json
+from pathlib import Path
+from typing import Callable, Dict, List
+
+import pytest
+import spacy
+import torch
+from spacy.language import Language
+from spacy.tokens import Doc
+from spacy.training import Example
+from thinc.api import fix_random_seed
+from transformers import BertConfig, BertModel, BertTokenizerFast
+
+from spacy_elq.corpora import Report, questions_to_docs, read_questions
+from spacy_elq.entity_encoder import EntityEncoder
+from spacy_elq.index import EntityIndex, build_index, encode_catalogue
+
+torch.set_num_threads(1)
+
+ENTITIES = [
+    {
+        "id": "E1",
+        "title": "Paris",
+        "description": "Capital of France.",
+        "label": "GPE",
+        "aliases": ["City of Light"],
+    },
+    {"id": "E2", "title": "Paris, Texas", "description": "Small city in Texas.", "label": "GPE"},
+    {"id": "E3", "title": "Mercury (planet)", "description": "The planet nearest to the sun."},
+    {"id": "E4", "title": "Mercury (element)", "description": "A liquid metal.", "ids": {"symbol": "Hg"}},
+    {"id": "E5", "title": "New York City", "description": "Largest city of the United States."},
+    {"id": "E6", "title": "Georgia (country)", "description": "Country on the Black Sea."},
+    {"id": "E7", "title": "Georgia (U.S. state)", "description": "State with the capital Atlanta."},
+    {"id": "E8", "title": "Shaquille O'Neal", "description": "Basketball player.", "aliases": ["Shaq"]},
+    {"id": "E9", "title": "Jaguar", "description": "A big cat."},
+    {"id": "E10", "title": "Jaguar Cars", "description": "Maker of cars."},
+]
+QUESTIONS = """\
+# plain
+what is the capital of france near [paris](E1)
+how big is [new york city](E5)
+when was [shaquille o'neal](E8) born
+where do [jaguar](E9) cats sleep
+how do i get to [paris, texas](E2)
+is [mercury](E3) a hot planet
+who mines [mercury](E4) the metal
+what sea is [georgia](E6) on
+is atlanta in [georgia](E7)
+who builds the [jaguar](E10) car
+# nickname
+did [shaq](E8) play in the nba
+hotels in the [city of light](E1)
+trains to [nyc](E5)
+# typo
+weather in [pariss](E1)
+[gorgia](E7) peach farms
+# several
+is [paris](E1) older than [new york city](E5)
+[jaguar](E9) or [jaguar](E10) which is faster
+from [georgia](E6) to [paris](E1) and [new york city](E5)
+# none
+how do i boil an egg
+what time is it
+"""
+TRANSFORMER = {
+    "factory": "transformer",
+    "config": {
+        "model": {
+            "@architectures": "spacy-transformers.TransformerModel.v3",
+            "get_spans": {"@span_getters": "spacy-transformers.strided_spans.v1", "window": 24, "stride": 16},
+            "tokenizer_config": {"use_fast": True},
+        }
+    },
+}
+
+
+@pytest.fixture(scope="session")
+def encoder_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a BERT of random weights whose word pieces are characters and a few words."""
+    folder = tmp_path_factory.mktemp("encoder")
+    words = "what is the capital of france near paris new york city texas mercury planet metal georgia"
+    words += " jaguar light shaquille neal shaq atlanta"
+    characters = [chr(c) for c in range(33, 127) if not chr(c).isupper()]
+    vocab = ["[PAD]", "[unused0]", "[unused1]", "[unused2]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    vocab += characters + [f"##{c}" for c in characters] + words.split()
+    (folder / "vocab.txt").write_text("\n".join(vocab) + "\n", encoding="utf8")
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=len(vocab),
+        hidden_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=96,
+        max_position_embeddings=64,
+        # no dropout: overfitting to exact links must not depend on luck
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        initializer_range=0.2,
+    )
+    BertModel(config).save_pretrained(folder)
+    tokenizer = BertTokenizerFast(vocab_file=str(folder / "vocab.txt"), model_max_length=64)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def entity_encoder(encoder_path: Path) -> EntityEncoder:
+    return EntityEncoder(str(encoder_path), max_length=48)
+
+
+@pytest.fixture(scope="session")
+def catalogue_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("catalogue") / "entities.jsonl"
+    path.write_text("".join(json.dumps(entity) + "\n" for entity in ENTITIES), encoding="utf8")
+    return path
+
+
+@pytest.fixture(scope="session")
+def vectors_path(
+    tmp_path_factory: pytest.TempPathFactory, catalogue_path: Path, entity_encoder: EntityEncoder
+) -> Path:
+    path = tmp_path_factory.mktemp("encoded") / "vectors"
+    encode_catalogue(catalogue_path, path, entity_encoder)
+    return path
+
+
+@pytest.fixture(scope="session")
+def index(tmp_path_factory: pytest.TempPathFactory, vectors_path: Path) -> EntityIndex:
+    return build_index(vectors_path, tmp_path_factory.mktemp("indexed") / "index")
+
+
+@pytest.fixture(scope="session")
+def questions_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("questions") / "questions.txt"
+    path.write_text(QUESTIONS, encoding="utf8")
+    return path
+
+
+@pytest.fixture(scope="session")
+def gold_docs(questions_path: Path) -> List[Doc]:
+    questions = read_questions(questions_path, format="marked")
+    return list(questions_to_docs(questions, spacy.blank("en"), Report()))
+
+
+MakePipeline = Callable[..., Language]
+
+
+@pytest.fixture(scope="session")
+def make_pipeline(encoder_path: Path, index: EntityIndex) -> MakePipeline:
+    """Makes a pipeline, "transformer" or "tok2vec", with the index attached, not trained yet."""
+
+    def make(kind: str, gold: List[Doc] = (), **settings: object) -> Language:
+        fix_random_seed(0)
+        nlp = spacy.blank("en")
+        config: Dict[str, object] = dict(settings)
+        if kind == "transformer":
+            transformer = json.loads(json.dumps(TRANSFORMER["config"]))
+            transformer["model"]["name"] = str(encoder_path)
+            nlp.add_pipe("transformer", config=transformer)
+            tok2vec = {"@architectures": "spacy-elq.WordPieceListener.v1"}
+            config["model"] = {"@architectures": "spacy-elq.QuestionTower.v1", "tok2vec": tok2vec}
+        linker = nlp.add_pipe("elq_linker", config=config)
+        linker.set_index(index)
+        docs = gold or [nlp.make_doc("hello world")]
+        nlp.initialize(lambda: [Example(nlp.make_doc(doc.text), doc) for doc in docs])
+        return nlp
+
+    return make
+
+
+def train(nlp: Language, docs: List[Doc], *, steps: int, learn_rate: float) -> List[float]:
+    """Update on all docs at once; gives the losses of `elq_linker`."""
+    optimizer = nlp.create_optimizer()
+    optimizer.learn_rate = learn_rate
+    history = []
+    for _ in range(steps):
+        losses: Dict[str, float] = {}
+        nlp.update([Example(nlp.make_doc(doc.text), doc) for doc in docs], sgd=optimizer, losses=losses)
+        history.append(losses["elq_linker"])
+    return history
+
+
+def links_of(doc: Doc) -> List[tuple]:
+    return [(ent.start_char, ent.end_char, ent.kb_id_) for ent in doc.ents]
+
+
+@pytest.fixture(scope="session", params=["transformer", "tok2vec"])
+def trained(request: pytest.FixtureRequest, make_pipeline: MakePipeline, gold_docs: List[Doc]) -> Language:
+    """A pipeline that knows the twenty questions by heart. Do not change it: load a copy."""
+    nlp = make_pipeline(request.param, gold_docs)
+    steps, rate = (150, 0.002) if request.param == "transformer" else (200, 0.005)
+    train(nlp, gold_docs, steps=steps, learn_rate=rate)
+    return nlp
+
+
+@pytest.fixture(scope="session")
+def trained_path(
+    tmp_path_factory: pytest.TempPathFactory, make_pipeline: MakePipeline, gold_docs: List[Doc]
+) -> Path:
+    """The transformer pipeline that knows the twenty questions, on disk."""
+    nlp = make_pipeline("transformer", gold_docs)
+    train(nlp, gold_docs, steps=150, learn_rate=0.002)
+    path = tmp_path_factory.mktemp("pipeline") / "elq"
+    nlp.to_disk(path)
+    return path

@@ -1,0 +1,221 @@
+import json
+from pathlib import Path
+
+import pytest
+from conftest import QUESTIONS
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spacy_elq.corpora import FORMATS, Question, QuestionSpan, guess_format, read_questions
+from spacy_elq.corpora.formats import _parse_marked
+from spacy_elq.errors import ELQError
+
+
+@pytest.fixture
+def read(tmp_path):
+    def read_text(text, format="marked"):
+        path = tmp_path / "questions"
+        path.write_bytes(text if isinstance(text, bytes) else text.encode("utf8"))
+        return list(read_questions(path, format=format))
+
+    return read_text
+
+
+def jsonl(**record):
+    return json.dumps(record)
+
+
+# Marked text
+
+
+@pytest.mark.parametrize(
+    ("line", "text", "mentions"),
+    [
+        ("is [paris](E1) big", "is paris big", [("paris", "E1")]),
+        ("[a b](E1) or [c](E2)?", "a b or c?", [("a b", "E1"), ("c", "E2")]),
+        ("[a](E1)[b](E2)", "ab", [("a", "E1"), ("b", "E2")]),
+        ("[paris](E1)", "paris", [("paris", "E1")]),
+        ("what time is it", "what time is it", []),
+        ("a [note] (aside)", "a [note] (aside)", []),
+        (
+            "où est [Zürich](Q72) 😀 et [東京](Q1490)",
+            "où est Zürich 😀 et 東京",
+            [("Zürich", "Q72"), ("東京", "Q1490")],
+        ),
+        ("[o'neal, s.](m/0.1_x-y)", "o'neal, s.", [("o'neal, s.", "m/0.1_x-y")]),
+    ],
+)
+def test_marks_become_character_spans(read, line, text, mentions):
+    (question,) = read(line)
+    assert question.text == text
+    assert [(text[span.start : span.end], span.id) for span in question.spans] == mentions
+
+
+plain = st.text(st.characters(codec="utf-8", exclude_characters="[]()\r\n"))
+marks = st.tuples(plain.filter(bool), st.from_regex(r"[A-Za-z0-9_/.]+", fullmatch=True))
+
+
+@settings(deadline=None)
+@given(st.lists(plain | marks))
+def test_any_marked_text_is_read_as_it_was_written(parts):
+    line = "".join(part if isinstance(part, str) else f"[{part[0]}]({part[1]})" for part in parts)
+    text, spans = "", []
+    for part in parts:
+        if isinstance(part, tuple):
+            spans.append(QuestionSpan(len(text), len(text) + len(part[0]), part[1]))
+        text += part if isinstance(part, str) else part[0]
+    assert _parse_marked(Path("x"), 1, line, "") == Question(text, spans)
+
+
+def test_a_line_with_a_hash_names_the_kind_of_those_below(read):
+    questions = read("a\n# typo\nb\nc\n## two words\n\nd\n#\ne\n")
+    assert [(question.text, question.kind) for question in questions] == [
+        ("a", ""),
+        ("b", "typo"),
+        ("c", "typo"),
+        ("d", "two words"),
+        ("e", ""),
+    ]
+
+
+def test_the_questions_of_the_tests_are_all_read(questions_path):
+    questions = list(read_questions(questions_path, format="marked"))
+    assert len(questions) == 20
+    assert sum(len(question.spans) for question in questions) == QUESTIONS.count("](")
+
+
+@pytest.mark.parametrize(
+    "mark",
+    ["[paris](E1", "[paris]()", "[](E1)", "[paris](E 1)", "[paris](Paris_(Texas))", "[a [b](E1)](E2)", "]("],
+)
+def test_a_broken_mark_is_an_error_with_its_line(read, mark):
+    with pytest.raises(
+        ELQError, match=r"questions, line 4: a mark that is not of the form \[text\]\(id\)"
+    ) as error:
+        read(f"[fine](E1)\n\n# kind\nis {mark} big\n")
+    assert f"is {mark} big" in str(error.value)
+
+
+def test_a_long_line_is_cut_in_the_error(read):
+    with pytest.raises(ELQError) as error:
+        read("[paris](E1 " + "x" * 1000)
+    assert len(str(error.value)) < 400
+
+
+def test_windows_line_ends_are_no_part_of_the_text(read):
+    assert [question.text for question in read("a\r\nb\r\n")] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("format", "line"), [("marked", "# typo\na"), ("jsonl", '{"text": "a", "kind": "typo"}')]
+)
+def test_a_byte_order_mark_is_no_part_of_the_text(read, format, line):
+    assert read(b"\xef\xbb\xbf" + line.encode(), format) == [Question("a", [], "typo")]
+
+
+@pytest.mark.parametrize("format", ["marked", "jsonl"])
+def test_another_encoding_is_an_error_with_its_line(read, format):
+    with pytest.raises(ELQError, match="line 1"):
+        read("Zürich".encode("latin1"), format)
+
+
+# JSONL
+
+
+def test_jsonl_is_read_with_spans_and_kind(read):
+    spans = [{"start": 3, "end": 8, "id": "E1"}, {"start": 3, "end": 12, "id": "E2"}]
+    lines = [jsonl(text="is Paris big", spans=spans, kind="plain"), "", jsonl(text="東京 😀")]
+    assert read("\n".join(lines), "jsonl") == [
+        Question("is Paris big", [QuestionSpan(3, 8, "E1"), QuestionSpan(3, 12, "E2")], "plain"),
+        Question("東京 😀", [], ""),
+    ]
+
+
+def test_null_and_unknown_fields_are_ignored(read):
+    assert read(jsonl(text="a", spans=None, kind=None, more=1), "jsonl") == [Question("a", [])]
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("{", "not valid JSON"),
+        ("[1]", "expected an object with a string `text`"),
+        (jsonl(spans=[]), "expected an object with a string `text`"),
+        (jsonl(text=3), "expected an object with a string `text`"),
+        (jsonl(text="abc", spans=["E1"]), "a span needs whole numbers `start` and `end`, and a string `id`"),
+        (
+            jsonl(text="abc", spans=[[0, 1, "E1"]]),
+            "a span needs whole numbers `start` and `end`, and a string `id`",
+        ),
+        (jsonl(text="abc", spans=[None]), "a span needs whole numbers `start` and `end`, and a string `id`"),
+        (
+            jsonl(text="abc", spans=[{"end": 1, "id": "E1"}]),
+            "a span needs whole numbers `start` and `end`, and a string `id`",
+        ),
+        (
+            jsonl(text="abc", spans=[{"start": 0, "id": "E1"}]),
+            "a span needs whole numbers `start` and `end`, and a string `id`",
+        ),
+        (
+            jsonl(text="abc", spans=[{"start": 0, "end": 1}]),
+            "a span needs whole numbers `start` and `end`, and a string `id`",
+        ),
+        (jsonl(text="abc", spans=[{"start": "x", "end": 1, "id": "E1"}]), "a span needs"),
+        (jsonl(text="abc", spans=[{"start": -1, "end": 1, "id": "E1"}]), "a span outside of the text"),
+        (jsonl(text="abc", spans=[{"start": 0, "end": 4, "id": "E1"}]), "a span outside of the text"),
+        (jsonl(text="abc", spans=[{"start": 2, "end": 2, "id": "E1"}]), "a span outside of the text"),
+        (jsonl(text="abc", spans=[{"start": 2, "end": 1, "id": "E1"}]), "a span outside of the text"),
+    ],
+)
+def test_a_bad_line_is_an_error_with_its_number(read, line, problem):
+    with pytest.raises(ELQError, match=f"questions, line 3: {problem}"):
+        read(jsonl(text="fine") + "\n\n" + line, "jsonl")
+
+
+@pytest.mark.parametrize(("start", "end"), [(0, 3), (2, 3), (0, 1)])
+def test_a_span_may_touch_the_ends_of_the_text(read, start, end):
+    (question,) = read(jsonl(text="abc", spans=[{"start": start, "end": end, "id": "E1"}]), "jsonl")
+    assert question.spans == [QuestionSpan(start, end, "E1")]
+
+
+@pytest.mark.parametrize(
+    "spans",
+    [
+        5,
+        [{"start": 0, "end": 1, "id": None}],
+        [{"start": 0, "end": 1, "id": ""}],
+        [{"start": 0.9, "end": 1.9, "id": "E1"}],
+    ],
+)
+def test_values_of_a_wrong_type_are_not_bent(read, spans):
+    with pytest.raises(ELQError, match="line 1"):
+        read(jsonl(text="abc", spans=spans), "jsonl")
+
+
+# Which format
+
+
+@pytest.mark.parametrize(
+    ("name", "format"),
+    [("a.txt", "marked"), ("a.md", "marked"), ("a.jsonl", "jsonl"), ("b.txt.jsonl", "jsonl")],
+)
+def test_the_name_of_a_file_suggests_its_format(name, format):
+    assert guess_format(Path(name)) == format
+    assert format in FORMATS
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a"])
+def test_an_unknown_suffix_is_an_error_that_names_the_option(name):
+    with pytest.raises(ELQError, match=r"Unknown format '(\.csv)?'. Known: marked, jsonl \(--format\)"):
+        guess_format(Path(name))
+
+
+def test_an_unknown_format_is_an_error_that_names_the_known(read):
+    with pytest.raises(ELQError, match=r"Unknown format 'csv'\. Known: marked, jsonl"):
+        read("a", "csv")
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_missing_file_is_named_before_anything_is_read(tmp_path, format):
+    with pytest.raises(ELQError, match=r"File not found: .*nowhere"):
+        read_questions(tmp_path / "nowhere", format=format)

@@ -1,0 +1,180 @@
+import json
+import shutil
+
+import numpy as np
+import pytest
+from conftest import ENTITIES
+
+from spacy_elq.entity_encoder import EntityEncoder
+from spacy_elq.errors import ELQError
+from spacy_elq.index import EntityIndex, encode_catalogue
+
+SHARDS = [["E1", "E2", "E3"], ["E4", "E5", "E6"], ["E7", "E8", "E9"], ["E10"]]
+
+
+class Watched:
+    """The real encoder, which notes its work and stops when told to."""
+
+    def __init__(self, encoder, *, stop_after=99, on_shard=lambda: None):
+        self._encoder = encoder
+        self._stop_after = stop_after
+        self._on_shard = on_shard
+        self.shards = []
+        self.batch_sizes = set()
+        self.width = encoder.width
+        self.fingerprint = encoder.fingerprint
+        self.settings = encoder.settings
+
+    def encode(self, entities, *, batch_size):
+        if len(self.shards) == self._stop_after:
+            raise KeyboardInterrupt
+        self._on_shard()
+        self.shards.append([entity.id for entity in entities])
+        self.batch_sizes.add(batch_size)
+        return self._encoder.encode(entities, batch_size=batch_size)
+
+
+@pytest.fixture
+def output(tmp_path):
+    return tmp_path / "vectors"
+
+
+@pytest.fixture
+def run(catalogue_path, output, entity_encoder):
+    """Encodes by shards of three; gives the shards that were encoded."""
+
+    def encode(catalogue=catalogue_path, encoder=entity_encoder, shard_size=3, **watch):
+        watched = Watched(encoder, **watch)
+        try:
+            encode_catalogue(catalogue, output, watched, shard_size=shard_size)
+        except KeyboardInterrupt:
+            assert len(watched.shards) == watch["stop_after"]
+        return watched.shards
+
+    return encode
+
+
+@pytest.fixture
+def changed_catalogue(tmp_path):
+    path = tmp_path / "changed.jsonl"
+    entities = [{**entity, "description": "Changed."} for entity in ENTITIES]
+    path.write_text("\n".join(json.dumps(entity) for entity in entities))
+    return path
+
+
+def names(folder):
+    return {path.name for path in folder.iterdir()}
+
+
+def test_every_entity_gets_its_vector(run, output, vectors_path):
+    assert run() == SHARDS
+    encoded = EntityIndex.open(output)
+    expected = EntityIndex.open(vectors_path)
+    assert encoded.stamp == expected.stamp
+    assert [encoded.entity(i).id for i in range(10)] == [entity["id"] for entity in ENTITIES]
+    np.testing.assert_allclose(encoded.vectors, expected.vectors, atol=1e-5)
+    assert len(names(output)) == 6, "meta.json and five files: the partial folder is gone"
+
+
+def test_the_encoder_is_named_in_meta(run, output, entity_encoder):
+    run()
+    expected = {**entity_encoder.settings, "fingerprint": entity_encoder.fingerprint}
+    assert EntityIndex.open(output).meta["encoder"] == expected
+
+
+def test_the_batch_size_is_passed_on(catalogue_path, output, entity_encoder):
+    watched = Watched(entity_encoder)
+    encode_catalogue(catalogue_path, output, watched, batch_size=5)
+    assert watched.batch_sizes == {5}
+    assert len(watched.shards) == 1
+
+
+@pytest.mark.parametrize("stop_after", [0, 1, 3])
+def test_a_stopped_run_goes_on_where_it_was(run, output, tmp_path, stop_after):
+    run()
+    whole = np.array(EntityIndex.open(output).vectors)
+    shutil.rmtree(output)
+    assert run(stop_after=stop_after) == SHARDS[:stop_after]
+    with pytest.raises(ELQError, match="not an entity index"):
+        EntityIndex.open(output)
+    assert run() == SHARDS[stop_after:]
+    np.testing.assert_array_equal(EntityIndex.open(output).vectors, whole)
+    assert len(names(output)) == 6
+
+
+def test_a_run_may_be_stopped_twice(run):
+    assert run(stop_after=1) == SHARDS[:1]
+    assert run(stop_after=2) == SHARDS[1:3]
+    assert run() == SHARDS[3:]
+
+
+def test_a_complete_run_starts_anew(run):
+    assert run() == run() == SHARDS
+
+
+def test_another_catalogue_starts_anew(run, output, changed_catalogue):
+    run(stop_after=2)
+    assert run(changed_catalogue) == SHARDS
+    assert EntityIndex.open(output).entity(0).description == "Changed."
+
+
+def test_another_encoder_starts_anew(run, output, encoder_path, vectors_path):
+    run(stop_after=2)
+    other = EntityEncoder(str(encoder_path), max_length=48, pooling="cls")
+    assert run(encoder=other) == SHARDS
+    encoded = EntityIndex.open(output)
+    assert encoded.stamp["encoder"] == other.fingerprint
+    assert not np.allclose(encoded.vectors[0], EntityIndex.open(vectors_path).vectors[0])
+
+
+def test_other_shards_start_anew(run):
+    run(stop_after=2)
+    assert [len(shard) for shard in run(shard_size=4)] == [4, 4, 2]
+
+
+@pytest.mark.parametrize("name", ["vectors.npy", "done.json", "meta.json"])
+def test_without_one_of_its_files_the_work_starts_anew(run, output, vectors_path, name):
+    run(stop_after=2)
+    (output / "partial" / name).unlink()
+    assert run() == SHARDS
+    np.testing.assert_allclose(
+        EntityIndex.open(output).vectors, EntityIndex.open(vectors_path).vectors, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("name", ["done.json", "meta.json"])
+def test_a_damaged_note_of_the_work_starts_anew(run, output, name):
+    run(stop_after=2)
+    (output / "partial" / name).write_text("{")
+    assert run() == SHARDS
+
+
+def test_the_earlier_vectors_stay_usable_until_the_new_are_complete(run, output, changed_catalogue):
+    run()
+    old, seen = EntityIndex.open(output).stamp, []
+    run(changed_catalogue, stop_after=2, on_shard=lambda: seen.append(EntityIndex.open(output).stamp))
+    assert seen == [old, old]
+    assert EntityIndex.open(output).stamp == old
+    assert run(changed_catalogue) == SHARDS[2:]
+    assert EntityIndex.open(output).stamp != old
+    assert len(names(output)) == 6
+
+
+def test_a_bad_catalogue_leaves_all_as_it_was(run, output, tmp_path, catalogue_path):
+    run()
+    run(stop_after=2)
+    before = names(output)
+    bad = tmp_path / "bad.jsonl"
+    bad.write_text(catalogue_path.read_text() + "{")
+    with pytest.raises(ELQError, match="line 11"):
+        run(bad)
+    assert names(output) == before
+    assert "partial" in before
+    assert run() == SHARDS[2:]
+
+
+def test_what_a_killed_run_left_behind_is_no_hindrance(run, output):
+    (output / "partial-new").mkdir(parents=True)
+    (output / "partial-new" / "records.jsonl").write_text("half")
+    assert run() == SHARDS
+    assert len(names(output)) == 6

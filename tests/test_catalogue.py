@@ -1,0 +1,196 @@
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spacy_elq.catalogue import (
+    entity_from_dict,
+    entity_names,
+    entity_to_dict,
+    normalize_name,
+    read_catalogue,
+)
+from spacy_elq.errors import ELQError
+from spacy_elq.types import Entity
+
+GOOD = '{"id": "E1", "title": "Paris"}'
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write_lines(*lines):
+        path = tmp_path / "entities.jsonl"
+        path.write_bytes(b"\n".join(x if isinstance(x, bytes) else x.encode("utf8") for x in lines))
+        return path
+
+    return write_lines
+
+
+def record(**fields):
+    return json.dumps({"id": "E2", "title": "Rome", **fields})
+
+
+def test_reads_every_field_in_the_order_of_the_file(write):
+    full = record(description="A city.", aliases=["Roma"], label="GPE", ids={"wikidata": "Q220"})
+    assert list(read_catalogue(write(full, GOOD))) == [
+        Entity("E2", "Rome", "A city.", ("Roma",), "GPE", {"wikidata": "Q220"}),
+        Entity("E1", "Paris"),
+    ]
+
+
+def test_takes_the_path_as_a_string(write):
+    assert [entity.id for entity in read_catalogue(str(write(GOOD)))] == ["E1"]
+
+
+def test_is_a_stream_that_fails_only_where_it_is_broken(write):
+    stream = read_catalogue(write(GOOD, record(), "{", GOOD))
+    assert [next(stream).id, next(stream).id] == ["E1", "E2"]
+    with pytest.raises(ELQError, match="line 3"):
+        next(stream)
+
+
+@pytest.mark.parametrize(
+    ("line", "problem", "found"),
+    [
+        ("{'id'}", "not valid JSON", "{'id'}"),
+        (b'{"id": "E2", "title": "\xff"}', "not valid JSON", '{"id": "E2"'),
+        ('["E2", "Rome"]', "expected a JSON object", '["E2", "Rome"]'),
+        ('"' + "x" * 500 + '"', "expected a JSON object", "x" * 79 + " …"),
+        ('{"title": "Rome"}', "`id` must be a string that is not empty", "None"),
+        (record(id=""), "`id` must be", "''"),
+        (record(id="  "), "`id` must be", "'  '"),
+        (record(id=7), "`id` must be", "7"),
+        ('{"id": "E2"}', "`title` must be a string that is not empty", "None"),
+        (record(title=""), "`title` must be", "''"),
+        (record(title=["Rome"]), "`title` must be", "['Rome']"),
+        (record(description=3), "`description` must be a string", "3"),
+        (record(description=["a"]), "`description` must be a string", "['a']"),
+        (record(label={"a": 1}), "`label` must be a string", "{'a': 1}"),
+        (record(aliases="Roma"), "`aliases` must be a list of strings", "'Roma'"),
+        (record(aliases=["Roma", 1]), "`aliases` must be a list of strings", "['Roma', 1]"),
+        (record(ids=["Q220"]), "`ids` must map names to strings", "['Q220']"),
+        (record(ids={"wikidata": 220}), "`ids` must map names to strings", "{'wikidata': 220}"),
+        (record(id="E1"), "the id was used by an earlier line", "E1"),
+    ],
+)
+def test_says_where_and_what_is_wrong(write, line, problem, found):
+    path = write(GOOD, line)
+    with pytest.raises(ELQError) as error:
+        list(read_catalogue(path))
+    text = str(error.value)
+    assert f"{path}, line 2: {problem}" in text
+    assert found in text.split("Found: ", 1)[1]
+    assert len(text) < 500
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"description": 0},
+        {"description": []},
+        {"label": False},
+        {"aliases": 0},
+        {"aliases": ""},
+        {"ids": []},
+    ],
+)
+def test_a_falsy_value_of_a_wrong_type_is_wrong_too(write, fields):
+    with pytest.raises(ELQError, match="line 1"):
+        list(read_catalogue(write(record(**fields))))
+
+
+def test_half_a_surrogate_pair_is_an_error_with_its_line(write):
+    with pytest.raises(ELQError, match="line 1"):
+        list(read_catalogue(write('{"id": "E1", "title": "\\ud800"}')))
+
+
+def test_blank_lines_count_but_are_no_entities(write):
+    assert [entity.id for entity in read_catalogue(write("", GOOD, "  ", record(), ""))] == ["E1", "E2"]
+    with pytest.raises(ELQError, match="line 4"):
+        list(read_catalogue(write("", GOOD, "  ", "{")))
+
+
+@pytest.mark.parametrize("lines", [[], ["", " "]])
+def test_a_catalogue_without_entities_is_an_error(write, lines):
+    path = write(*lines)
+    with pytest.raises(ELQError, match="has no entities") as error:
+        list(read_catalogue(path))
+    assert str(path) in str(error.value)
+
+
+def test_a_missing_file_is_an_error_that_names_it(tmp_path):
+    path = tmp_path / "nowhere.jsonl"
+    with pytest.raises(ELQError, match="File not found") as error:
+        list(read_catalogue(path))
+    assert str(path) in str(error.value)
+
+
+def test_a_folder_is_not_a_catalogue(tmp_path):
+    with pytest.raises(ELQError, match="File not found"):
+        list(read_catalogue(tmp_path))
+
+
+def test_unknown_fields_are_ignored(write):
+    assert list(read_catalogue(write(record(popularity=3, notes=["x"])))) == [Entity("E2", "Rome")]
+
+
+def test_null_is_the_same_as_absent(write):
+    line = record(description=None, aliases=None, label=None, ids=None)
+    assert list(read_catalogue(write(line))) == [Entity("E2", "Rome")]
+
+
+def test_a_byte_order_mark_is_no_problem(write):
+    assert list(read_catalogue(write(b"\xef\xbb\xbf" + GOOD.encode("utf8")))) == [Entity("E1", "Paris")]
+
+
+def test_a_record_has_no_empty_fields():
+    assert entity_to_dict(Entity("E1", "Paris")) == {"id": "E1", "title": "Paris"}
+
+
+@pytest.mark.parametrize("ensure_ascii", [True, False])
+def test_a_title_in_any_script_is_read_as_it_is(write, ensure_ascii):
+    title = "Zürich 東京 😀 e\u0301"
+    path = write(json.dumps({"id": "E1", "title": title}, ensure_ascii=ensure_ascii))
+    assert [entity.title for entity in read_catalogue(path)] == [title]
+
+
+texts = st.text()
+
+
+@settings(deadline=None)
+@given(
+    st.builds(
+        Entity,
+        id=texts,
+        title=texts,
+        description=texts,
+        aliases=st.lists(texts, max_size=3).map(tuple),
+        label=texts,
+        ids=st.dictionaries(texts, texts, max_size=3),
+    )
+)
+def test_an_entity_survives_the_way_to_json_and_back(entity):
+    line = json.dumps(entity_to_dict(entity), ensure_ascii=False)
+    assert entity_from_dict(json.loads(line)) == entity
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("Shaquille O'Neal", "shaquille o neal"),
+        ("  The Beatles ", "beatles"),
+        ("the", "the"),
+        ("São Paulo", "sao paulo"),
+        ("M*A*S*H", "m a s h"),
+        ("?!", ""),
+        ("日本", "日本"),
+    ],
+)
+def test_names_are_compared_as_people_type_them(text, name):
+    assert normalize_name(text) == name
+
+
+def test_names_of_an_entity():
+    names = entity_names(Entity("E1", "Paris, Texas (city)", aliases=("Paris TX", "!")))
+    assert names == {"paris texas city", "paris texas", "paris", "paris tx"}

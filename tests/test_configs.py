@@ -1,0 +1,81 @@
+"""Every file in configs/ trains with `spacy train`, and says all that it depends on."""
+
+from pathlib import Path
+
+import pytest
+from spacy.schemas import ConfigSchemaInit, ConfigSchemaTraining
+from spacy.util import dot_to_object, load_config, load_model_from_config, registry
+
+from spacy_elq.linker import DEFAULT_CONFIG
+
+CONFIGS = sorted((Path(__file__).parent.parent / "configs").glob("*.cfg"))
+SCORES = [f"elq_{name}_{x}" for name in ("weak", "strong", "mentions", "links") for x in "prf"]
+
+each_config = pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
+
+
+@pytest.fixture
+def load(encoder_path, index):
+    """Reads a config, its paths set to what the tests have."""
+
+    def load_file(path):
+        config = load_config(path)
+        places = {"encoder": str(encoder_path), "index": str(index.path)}
+        known = {f"paths.{name}": place for name, place in places.items() if name in config["paths"]}
+        return load_config(path, overrides=known, interpolate=True)
+
+    return load_file
+
+
+def test_there_are_configs():
+    assert "elq.cfg" in [path.name for path in CONFIGS]
+
+
+@each_config
+def test_config_is_complete(path, load):
+    nlp = load_model_from_config(load(path), auto_fill=False, validate=True)
+    assert "elq_linker" in nlp.pipe_names
+
+
+@each_config
+def test_config_builds_the_pipeline_it_names(path, load):
+    config = load(path)
+    nlp = load_model_from_config(config, auto_fill=True, validate=True)
+    assert nlp.pipe_names == config["nlp"]["pipeline"]
+    linker = nlp.get_pipe("elq_linker")
+    assert linker.index is None
+    given = config["components"]["elq_linker"]
+    assert {key: linker.cfg[key] for key in given if key in linker.cfg} == {
+        key: value for key, value in given.items() if key in linker.cfg
+    }
+    assert set(given) <= {*DEFAULT_CONFIG, "factory"}
+
+
+@each_config
+def test_config_can_train(path, load):
+    config = load_model_from_config(load(path), auto_fill=True).config.interpolate()
+    training = registry.resolve(config["training"], schema=ConfigSchemaTraining)
+    # corpora are given by their place in the config
+    corpora = registry.resolve({"corpora": config["corpora"]})
+    for name in ("train_corpus", "dev_corpus"):
+        assert callable(dot_to_object(corpora, training[name]))
+    weights = {key: value for key, value in training["score_weights"].items() if value}
+    assert set(weights) <= set(SCORES)
+    assert sum(weights.values()) == pytest.approx(1.0)
+    assert training["max_epochs"] or training["max_steps"] or training["patience"]
+
+
+@each_config
+def test_config_initializes_with_the_index(path, load, index):
+    config = load_model_from_config(load(path), auto_fill=True).config.interpolate()
+    initialize = registry.resolve(config["initialize"], schema=ConfigSchemaInit)
+    opened = initialize["components"]["elq_linker"]["index_loader"]()
+    assert opened.path == index.path
+
+
+@each_config
+def test_linear_schedule_warms_up_for_a_tenth(path, load):
+    rate = load(path)["training"]["optimizer"]["learn_rate"]
+    if not isinstance(rate, dict) or rate["@schedules"] != "warmup_linear.v1":
+        pytest.skip("no linear schedule")
+    assert rate["warmup_steps"] == pytest.approx(rate["total_steps"] / 10, rel=0.05)
