@@ -10,6 +10,7 @@ from .errors import ELQError, Errors
 from .types import Entity
 
 _ARTICLES = ("the", "a", "an")
+_SHORTEST_SKELETON = 3
 FIELDS = {"id", "title", "description", "aliases", "label", "ids"}
 
 
@@ -66,6 +67,18 @@ def normalize_name(text: str) -> str:
     plain = "".join(c for c in decomposed if not unicodedata.combining(c))
     words = re.findall(r"\w+", plain)
     return " ".join(words[1:] if len(words) > 1 and words[0] in _ARTICLES else words)
+
+
+def skeleton(name: str) -> str:
+    """Reduce a normalized name to what most typos leave as it is: the first letter and the consonants, runs
+    as one, no spaces. "frieda kalo" and "frida kahlo" have one skeleton.
+
+    RETURNS (str): The skeleton, or "" where it is too short to tell names apart.
+    """
+    joined = name.replace(" ", "")
+    bare = joined[:1] + re.sub(r"[aeiouhwy]", "", joined[1:])
+    collapsed = re.sub(r"([^\W\d])\1+", r"\1", bare)  # letters, not digits
+    return collapsed if len(collapsed) >= _SHORTEST_SKELETON else ""
 
 
 def entity_names(entity: Entity) -> Set[str]:

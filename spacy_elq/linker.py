@@ -43,6 +43,7 @@ max_length = 10
 max_mentions = 50
 candidates = 10
 name_weight = 0.0
+mention_name_weight = 0.0
 label = "ENTITY"
 existing_ents = "overwrite"
 spans_key = null
@@ -100,6 +101,7 @@ def make_elq_linker(
     max_mentions: int,
     candidates: int,
     name_weight: float,
+    mention_name_weight: float,
     label: str,
     existing_ents: str,
     spans_key: Optional[str],
@@ -121,6 +123,7 @@ def make_elq_linker(
         max_mentions=max_mentions,
         candidates=candidates,
         name_weight=name_weight,
+        mention_name_weight=mention_name_weight,
         label=label,
         existing_ents=existing_ents,
         spans_key=spans_key,
@@ -148,6 +151,7 @@ class ELQLinker(TrainablePipe):
         max_mentions: int = 50,
         candidates: int = 10,
         name_weight: float = 0.0,
+        mention_name_weight: float = 0.0,
         label: str = "ENTITY",
         existing_ents: str = "overwrite",
         spans_key: Optional[str] = None,
@@ -170,7 +174,10 @@ class ELQLinker(TrainablePipe):
             threshold. They can be seen in `spans_key`; they never become entities.
         candidates (int): Entities retrieved for each mention. It is part of what `threshold` means.
         name_weight (float): What is added to the similarity of entities that bear the very text of the
-            mention as a name (title or alias), in training and prediction. 0 is the paper.
+            mention as a name (title or alias), half of it for a similar spelling, in training and
+            prediction. 0 is the paper.
+        mention_name_weight (float): What is added to the mention score of a span whose text is a name of
+            any entity of the index, in training and prediction. 0 is the paper.
         label (str): Entity label where the entity has none of its own.
         existing_ents (str): What happens to entities of earlier components: "overwrite" drops those
             that overlap with a link, "keep" drops links that overlap with them, "replace" drops all.
@@ -196,6 +203,7 @@ class ELQLinker(TrainablePipe):
             "max_mentions": max_mentions,
             "candidates": candidates,
             "name_weight": name_weight,
+            "mention_name_weight": mention_name_weight,
             "label": label,
             "existing_ents": existing_ents,
             "spans_key": spans_key,
@@ -215,6 +223,7 @@ class ELQLinker(TrainablePipe):
             "max_mentions": (lambda x: x >= 0, "at least 0"),
             "candidates": (lambda x: x >= 1, "at least 1"),
             "name_weight": (lambda x: x >= 0, "at least 0"),
+            "mention_name_weight": (lambda x: x >= 0, "at least 0"),
             "mention_weight": (lambda x: x >= 0, "at least 0"),
             "existing_ents": (lambda x: x in EXISTING_ENTS, f"one of {', '.join(EXISTING_ENTS)}"),
             "linking_loss": (lambda x: x in LINKING_LOSSES, f"one of {', '.join(LINKING_LOSSES)}"),
@@ -269,6 +278,9 @@ class ELQLinker(TrainablePipe):
         spans = enumerate_spans(rows, max_length=self.cfg["max_length"])
         scores, _ = score_spans(logits, to_row_spans(rows, spans))
         log_threshold = math.log(self.cfg["threshold"])
+        # a name is looked up only where it could make the difference
+        hopeful = log_sigmoid(scores + self.cfg["mention_name_weight"]) >= log_threshold
+        scores = scores + self._name_bonus(index, docs, spans, hopeful)
         kept = keep_mentions(
             log_sigmoid(scores),
             np.repeat(np.arange(len(docs)), rows.lengths)[spans[:, 0]],
@@ -322,10 +334,17 @@ class ELQLinker(TrainablePipe):
         return positions, joint_scores(scores, similarities.astype("float64"))
 
     def _names(self, docs: Sequence[Doc], spans: Array) -> List[str]:
-        """RETURNS (List[str]): The texts of mentions, if names count."""
-        if not self.cfg["name_weight"]:
-            return []
-        return [docs[owner][start:end].text for owner, start, end in _to_docs(docs, spans)]
+        """RETURNS (List[str]): The texts of mentions, if names count for linking."""
+        return _texts(docs, spans) if self.cfg["name_weight"] else []
+
+    def _name_bonus(self, index: EntityIndex, docs: Sequence[Doc], spans: Array, asked: Array) -> Array:
+        """RETURNS (Array): (spans,) what is added to the mention score of the spans that were asked for."""
+        bonus = np.zeros(len(spans))
+        if self.cfg["mention_name_weight"]:
+            chosen = np.flatnonzero(asked)
+            owners, _, degrees = index.match_names(_texts(docs, spans[chosen]))
+            bonus[chosen[owners[degrees == 1.0]]] = self.cfg["mention_name_weight"]
+        return bonus
 
     def _make_links(
         self,
@@ -456,14 +475,17 @@ class ELQLinker(TrainablePipe):
         index = self._require_index()
         examples = list(examples)
         gold = collect_gold(examples, index.positions, key=self.cfg["gold_key"])
-        loss_md, d_logits = self._mention_loss(rows, logits, gold)
         docs = [example.predicted for example in examples]
+        loss_md, d_logits = self._mention_loss(index, docs, rows, logits, gold)
         loss_ed, d_vectors = self._linking_loss(index, docs, rows, gold)
         return loss_md + loss_ed, (d_vectors, d_logits)
 
-    def _mention_loss(self, rows: Rows, logits: Array, gold: Gold) -> Tuple[float, Array]:
+    def _mention_loss(
+        self, index: EntityIndex, docs: Sequence[Doc], rows: Rows, logits: Array, gold: Gold
+    ) -> Tuple[float, Array]:
         spans = enumerate_spans(rows, max_length=self.cfg["max_length"])
         scores, bp_scores = score_spans(logits, to_row_spans(rows, spans))
+        scores = scores + self._name_bonus(index, docs, spans, np.ones(len(spans), dtype=bool))
         loss, d_scores = mention_loss(scores, _is_member(spans, gold.spans))
         weight = self.cfg["mention_weight"]
         return weight * loss, bp_scores(weight * d_scores)
@@ -641,6 +663,11 @@ def _to_docs(docs: Sequence[Doc], spans: Array) -> List[Tuple[int, int, int]]:
     return list(zip(owners.tolist(), *(spans - offsets[owners, None]).T.tolist(), strict=True))
 
 
+def _texts(docs: Sequence[Doc], spans: Array) -> List[str]:
+    """RETURNS (List[str]): The texts of spans of a batch."""
+    return [docs[owner][start:end].text for owner, start, end in _to_docs(docs, spans)]
+
+
 def _install_extensions() -> None:
     """Register what can be read on every linked entity, in plain types."""
     for name in ("elq_score", "elq_title", "elq_alternatives"):
@@ -673,12 +700,12 @@ def _fitting_gold(example: Example, key: str) -> List[Tuple[Span, Span]]:
 
 
 def _bear_name(index: EntityIndex, names: Sequence[str], pool: Array, n_mentions: int) -> Array:
-    """RETURNS (Array): (mentions, pool) 1.0 where an entity of the pool bears the mention's text as name."""
+    """RETURNS (Array): (mentions, pool) how well an entity of the pool bears the mention's text as name."""
     bear = np.zeros((n_mentions, len(pool)))
-    owners, entities = index.match_names(names)
+    owners, entities, degrees = index.match_names(names)
     columns = np.minimum(np.searchsorted(pool, entities), len(pool) - 1)
     inside = pool[columns] == entities
-    bear[owners[inside], columns[inside]] = 1.0
+    bear[owners[inside], columns[inside]] = degrees[inside]
     return bear
 
 

@@ -10,6 +10,7 @@ from spacy_elq.catalogue import (
     entity_to_dict,
     normalize_name,
     read_catalogue,
+    skeleton,
 )
 from spacy_elq.errors import ELQError
 from spacy_elq.types import Entity
@@ -194,3 +195,26 @@ def test_names_are_compared_as_people_type_them(text, name):
 def test_names_of_an_entity():
     names = entity_names(Entity("E1", "Paris, Texas (city)", aliases=("Paris TX", "!")))
     assert names == {"paris texas city", "paris texas", "paris", "paris tx"}
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("marylin monro", "marilyn monroe"),
+        ("fellow ship of the ring", "fellowship of the ring"),
+        ("missisipi", "mississippi"),
+        ("effel tower", "eiffel tower"),
+    ],
+)
+def test_most_typos_leave_the_skeleton(typed, meant):
+    assert skeleton(typed) == skeleton(meant) != ""
+
+
+@pytest.mark.parametrize(("one", "other"), [("paris", "porto"), ("georgia", "georgetown"), ("ali", "eli")])
+def test_other_names_have_other_skeletons(one, other):
+    assert skeleton(one) != skeleton(other) or skeleton(one) == ""
+
+
+@pytest.mark.parametrize("name", ["", "it", "ali", "oahu"])
+def test_short_skeletons_tell_nothing(name):
+    assert skeleton(name) == ""

@@ -59,7 +59,7 @@ def test_the_encoder_itself_is_trained(make_pipeline, gold_docs, kind):
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"linking_loss": "binary"}, {"mention_weight": 7.0, "name_weight": 3.0}],
+    [{}, {"linking_loss": "binary"}, {"mention_weight": 7.0, "name_weight": 3.0, "mention_name_weight": 2.0}],
     ids=["paper", "binary", "weights"],
 )
 def test_gradient_of_the_whole_loss(make_pipeline, gold_docs, settings):
@@ -91,9 +91,9 @@ def test_hard_negatives_come_from_the_live_index(make_pipeline, gold_docs):
     search = linker.index.search
 
     class Watched(EntityIndex):
-        def search(self, queries, k):
+        def search(self, queries, k, **names):
             asked.append((queries.shape, k))
-            return search(queries, k)
+            return search(queries, k, **names)
 
     linker.index = Watched.open(linker.index.path)
     for _ in range(2):
@@ -125,6 +125,34 @@ def test_a_name_weight_brings_in_the_bearers_of_a_name(make_pipeline):
     light, georgia = linker.link_spans([doc], [spans])[0]
     assert (light.entity_id, light.score) == ("E1", pytest.approx(1.0))
     assert {alternative.id for alternative in georgia.alternatives[:2]} == {"E6", "E7"}
+
+
+def test_a_mention_name_weight_makes_names_likelier_mentions(make_pipeline):
+    linker = make_pipeline("tok2vec", spans_key="mentions", threshold=1e-9).get_pipe("elq_linker")
+    nlp = spacy.blank("en")
+    doc = nlp.make_doc("the City of Light at night")
+
+    def mention_probabilities():
+        links = linker.predict([doc])[0]
+        return {(link.start, link.end): sum(a.score for a in link.alternatives) for link in links}
+
+    before = mention_probabilities()
+    linker.cfg["mention_name_weight"] = 50.0
+    after = mention_probabilities()
+    names = {(0, 4), (1, 4)}  # an article in front does not matter
+    assert before[1, 4] < 0.999
+    assert all(after[name] == pytest.approx(1.0) for name in names)
+    assert all(after[span] == pytest.approx(before[span]) for span in before if span not in names)
+
+
+def test_a_mention_name_weight_counts_in_training(make_pipeline):
+    linker = make_pipeline("tok2vec").get_pipe("elq_linker")
+    doc = spacy.blank("en").make_doc("the City of Light at night")
+    example = Example(doc, doc)
+    output = linker.model.predict([doc])
+    without = linker.get_loss([example], output)[0]
+    linker.cfg["mention_name_weight"] = 50.0
+    assert linker.get_loss([example], output)[0] > without + 1  # nothing is gold here
 
 
 def test_gold_of_unknown_entities_trains_mention_detection_only(make_pipeline):
@@ -235,6 +263,7 @@ def test_no_index_is_an_error_that_names_setting_and_command():
         ("max_mentions", -1),
         ("candidates", 0),
         ("name_weight", -1.0),
+        ("mention_name_weight", -1.0),
         ("mention_weight", -1.0),
         ("existing_ents", "drop"),
         ("linking_loss", "hinge"),
@@ -280,9 +309,9 @@ def test_one_search_for_a_batch(loaded, gold_docs):
     calls = []
 
     class Watched(EntityIndex):
-        def search(self, queries, k):
+        def search(self, queries, k, **names):
             calls.append(len(queries))
-            return super().search(queries, k)
+            return super().search(queries, k, **names)
 
     linker.index = Watched.open(linker.index.path)
     docs = list(loaded.pipe(doc.text for doc in gold_docs))
@@ -565,7 +594,9 @@ def other_index(tmp_path, catalogue_path, encoder, *, drop_last=False):
 def test_an_index_of_another_encoder_is_refused(loaded, trained_path, tmp_path, catalogue_path, encoder_path):
     from spacy_elq.entity_encoder import EntityEncoder
 
-    other = other_index(tmp_path, catalogue_path, EntityEncoder(str(encoder_path), pooling="cls"))
+    other = other_index(
+        tmp_path, catalogue_path, EntityEncoder(str(encoder_path), pooling="cls", max_length=48)
+    )
     with pytest.raises(ELQError, match="E004"):
         loaded.get_pipe("elq_linker").set_index(other)
     with pytest.raises(ELQError, match="E004"):

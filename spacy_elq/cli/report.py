@@ -13,7 +13,7 @@ from wasabi import msg
 
 from ..corpora.base import KIND
 from ..errors import ELQError, Errors
-from ..gold import gold_spans
+from ..gold import GOLD_KEY, gold_spans
 from ..scorer import METRICS, is_weak_match, match, mention_of
 from ._util import command, read_docs
 from .evaluate import predictions_path
@@ -47,7 +47,7 @@ def report_cli(
         "on this machine."
     )
     if html_path is not None:
-        write_html(metrics_path, data_path, html_path, kb_url=kb_url)
+        write_html(metrics_path, data_path, html_path, kb_url=kb_url, gold_key=metrics["gold_key"])
         msg.good(f"Page: {html_path}")
 
 
@@ -67,7 +67,9 @@ def read_metrics(path: Path) -> Dict[str, Any]:
     raise ELQError(Errors.E023.format(path=path, problem=problem, hint=hint))
 
 
-def write_html(metrics_path: Path, data_path: Path, html_path: Path, *, kb_url: str) -> None:
+def write_html(
+    metrics_path: Path, data_path: Path, html_path: Path, *, kb_url: str, gold_key: str = GOLD_KEY
+) -> None:
     """Write the page.
 
     metrics_path (Path): The metrics; the linked docs are beside them.
@@ -78,8 +80,7 @@ def write_html(metrics_path: Path, data_path: Path, html_path: Path, *, kb_url: 
     linked, gold = read_docs(predicted, nlp), read_docs(data_path, nlp)
     if [doc.text for doc in linked] != [doc.text for doc in gold]:
         raise ELQError(Errors.E044.format(predicted=predicted, data=data_path, metrics=metrics_path))
-    key = read_metrics(metrics_path)["gold_key"]
-    blocks = [_render(*pair, key, kb_url) for pair in zip(linked, gold, strict=True)]
+    blocks = [_render(*pair, gold_key, kb_url) for pair in zip(linked, gold, strict=True)]
     blocks.sort(key=lambda block: block[0])
     n_right = sum(1 for is_right, _ in blocks if is_right)
     page = [parsed for _, group in blocks for parsed in group]

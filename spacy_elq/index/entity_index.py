@@ -73,9 +73,9 @@ class EntityIndex:
         """RETURNS (Array): (ids,) the position of each id, or -1 for an unknown one."""
         return self._records.positions(ids)
 
-    def match_names(self, texts: Sequence[str]) -> Tuple[Array, Array]:
-        """RETURNS (Tuple[Array, Array]): (matches,) the position of the text, ascending, and of an
-        entity that bears it as a name.
+    def match_names(self, texts: Sequence[str]) -> Tuple[Array, Array, Array]:
+        """RETURNS (Tuple[Array, Array, Array]): (matches,) the position of the text, ascending, the position
+        of an entity that bears it as a name, and how well they match: 1, or 0.5 for a similar spelling.
         """
         return self._records.match_names(texts)
 
@@ -87,8 +87,9 @@ class EntityIndex:
         queries (Array): (queries, width).
         k (int): Candidates per query; fewer where the catalogue is smaller.
         names (Sequence[str]): The text of each query, for `name_weight`.
-        name_weight (float): What is added to the similarity of entities that bear the text as a name;
-            they are candidates even if their vectors are far. 0 is the paper.
+        name_weight (float): What is added to the similarity of entities that bear the text as a name,
+            half of it for a similar spelling; they are candidates even if their vectors are far. 0 is the
+            paper.
         RETURNS (Tuple[Array, Array]): (queries, k) positions and exact inner products, best first;
             -1 and minus infinity where the back end found fewer.
         """
@@ -120,14 +121,14 @@ class EntityIndex:
         self, queries: Array, names: Sequence[str], weight: float, positions: Array, similarities: Array
     ) -> Tuple[Array, Array]:
         """Put the entities that bear the names among the candidates, keeping as many as there were."""
-        owners, entities = self.match_names(names)
+        owners, entities, degrees = self.match_names(names)
         counts = np.bincount(owners, minlength=len(queries))
         columns = np.arange(len(owners)) - np.repeat(np.cumsum(counts) - counts, counts)
         named = np.full((len(queries), int(counts.max(initial=0))), -1, dtype="int64")
         scores = np.full(named.shape, -np.inf, dtype="float32")
         named[owners, columns] = entities
         exact = np.einsum("qw,qw->q", queries[owners], self.vectors[entities])
-        scores[owners, columns] = exact + weight
+        scores[owners, columns] = exact + weight * degrees
         twice = (positions[:, :, None] == named[:, None, :]).any(axis=2)
         return _best(
             np.concatenate([np.where(twice, -1, positions), named], axis=1),

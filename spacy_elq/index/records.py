@@ -9,7 +9,7 @@ from typing import Iterable, List, Sequence, Tuple
 
 import numpy as np
 
-from ..catalogue import entity_from_dict, entity_names, entity_to_dict, normalize_name
+from ..catalogue import entity_from_dict, entity_names, entity_to_dict, normalize_name, skeleton
 from ..types import Array, Entity
 
 RECORDS, OFFSETS, IDS, NAMES = "records.jsonl", "offsets.npy", "ids.npy", "names.npy"
@@ -29,9 +29,9 @@ def write_records(entities: Iterable[Entity], folder: Path) -> Tuple[int, str]:
             file_.write(line)
             digest.update(line)
             offsets.append(offsets[-1] + len(line))
-            own_names = [_hash(name) for name in entity_names(entity)]
-            names.extend(own_names)
-            named.extend([len(ids)] * len(own_names))
+            keys = {key for name in entity_names(entity) for key in _name_keys(name)}
+            names.extend(_hash(key) for key in sorted(keys))
+            named.extend([len(ids)] * len(keys))
             ids.append(_hash(entity.id))
     np.save(folder / OFFSETS, np.asarray(offsets, dtype="int64"))
     np.save(folder / IDS, _table(ids, range(len(ids))))
@@ -76,22 +76,38 @@ class Records:
             dtype="int64",
         )
 
-    def match_names(self, texts: Sequence[str]) -> Tuple[Array, Array]:
-        """Find the entities that bear a name.
+    def match_names(self, texts: Sequence[str]) -> Tuple[Array, Array, Array]:
+        """Find the entities that bear a name, or one that is spelled much like it.
 
         texts (Sequence[str]): Names as people write them.
-        RETURNS (Tuple[Array, Array]): (matches,) the position of the text, ascending, and of the entity.
+        RETURNS (Tuple[Array, Array, Array]): (matches,) the position of the text, ascending, the position
+            of the entity, and how well they match: 1, or 0.5 for a similar spelling.
         """
-        wanted = np.asarray([_hash(normalize_name(text)) for text in texts], dtype="uint64")
+        keys = [_name_keys(normalize_name(text)) for text in texts]
+        owners = np.repeat(np.arange(len(keys)), [len(own) for own in keys])
+        degrees = np.asarray([1.0 - 0.5 * i for own in keys for i in range(len(own))])
+        wanted = np.asarray([_hash(key) for own in keys for key in own], dtype="uint64")
         begins = np.searchsorted(self._names[0], wanted, side="left")
         counts = np.searchsorted(self._names[0], wanted, side="right") - begins
         first = np.cumsum(counts) - counts
         places = np.arange(counts.sum()) + np.repeat(begins - first, counts)
-        return np.repeat(np.arange(len(wanted)), counts), self._names[1, places].astype("int64")
+        entities = self._names[1, places].astype("int64")
+        owners, degrees = np.repeat(owners, counts), np.repeat(degrees, counts)
+        # who matches in both ways counts once, by the better one
+        order = np.lexsort((-degrees, entities, owners))
+        owners, entities, degrees = owners[order], entities[order], degrees[order]
+        new = np.ones(len(owners), dtype=bool)
+        new[1:] = (np.diff(owners) != 0) | (np.diff(entities) != 0)
+        return owners[new], entities[new], degrees[new]
 
     def _find(self, id_: str, positions: Array) -> int:
         found: List[int] = [int(p) for p in positions if self.get(int(p)).id == id_]
         return found[0] if found else -1
+
+
+def _name_keys(name: str) -> List[str]:
+    """RETURNS (List[str]): What a normalized name is found by: itself and its skeleton."""
+    return [key for key in (name, "~" + skeleton(name)) if len(key) > 1 or key == name != ""]
 
 
 def _hash(id_: str) -> int:

@@ -132,3 +132,9 @@ def test_bad_line_is_named(write, tmp_path):
     assert code == 1
     assert "line 2" in output
     assert not (tmp_path / "q.spacy").exists()
+
+
+def test_a_language_that_spacy_does_not_know(tmp_path):
+    (tmp_path / "questions.txt").write_text("is [paris](E1) big\n", encoding="utf8")
+    with pytest.raises(ELQError, match=r"E046.*'zz'"):
+        convert(tmp_path / "questions.txt", tmp_path / "out.spacy", lang="zz")

@@ -86,16 +86,16 @@ def test_errors_do_not_go_to_standard_output(trained_path):
 )
 def test_what_is_not_a_record(line):
     with pytest.raises(ELQError, match=r"E040.*questions, line 1"):
-        list(read_records([line], is_jsonl=True, name="questions"))
+        list(read_records([line.encode()], is_jsonl=True, name="questions"))
 
 
 def test_blank_lines_of_text_count_and_those_of_jsonl_do_not():
-    assert list(read_records(["a\n", "\n", " b\r\n"], is_jsonl=False, name="x")) == [
+    assert list(read_records([b"a\n", b"\n", b" b\r\n"], is_jsonl=False, name="x")) == [
         {"text": "a"},
         {"text": ""},
         {"text": " b"},
     ]
-    assert list(read_records(['{"text": "a"}\n', " \n"], is_jsonl=True, name="x")) == [{"text": "a"}]
+    assert list(read_records([b'{"text": "a"}\n', b" \n"], is_jsonl=True, name="x")) == [{"text": "a"}]
 
 
 def test_jsonl_files_keep_order_and_extra_fields(trained_path, tmp_path):
@@ -221,3 +221,29 @@ def test_pipeline_without_linker(tmp_path):
     result = invoke(tmp_path / "other", stdin=QUESTION)
     assert result.exit_code == 1
     assert "E009" in result.output
+
+
+def test_another_encoding_is_an_error_with_its_line():
+    with pytest.raises(ELQError, match=r"E040.*questions, line 2: expected text in UTF-8"):
+        list(read_records([b"fine\n", "Zürich".encode("latin1")], is_jsonl=False, name="questions"))
+
+
+def test_half_a_surrogate_pair_is_an_error_before_anything_is_lost():
+    with pytest.raises(ELQError, match=r"E040.*line 1"):
+        list(read_records([b'{"text": "a \\ud800 b"}'], is_jsonl=True, name="questions"))
+
+
+def test_the_input_is_not_emptied(trained_path, tmp_path):
+    source = tmp_path / "questions.txt"
+    source.write_text("is paris big\n", encoding="utf8")
+    result = invoke(trained_path, source, source)
+    assert result.exit_code == 1
+    assert "E045" in result.output
+    assert source.read_text(encoding="utf8") == "is paris big\n"
+
+
+def test_the_folder_of_the_output_is_made(trained_path, tmp_path):
+    source = tmp_path / "questions.txt"
+    source.write_text("is paris big\n", encoding="utf8")
+    assert invoke(trained_path, source, tmp_path / "new" / "links.jsonl").exit_code == 0
+    assert (tmp_path / "new" / "links.jsonl").read_text(encoding="utf8").count("\n") == 1

@@ -83,6 +83,7 @@ def test_table_without_page(trained_path, gold_docs, tmp_path):
         "questions": 1,
         **{name: {"p": 0.5, "r": 0.25, "f": 1 / 3} for name in ("weak", "strong", "mentions", "links")},
         "kinds": {},
+        "gold_key": "gold_links",
         "threshold": 0.1,
         "questions_per_second": 12.3,
     }
@@ -169,3 +170,13 @@ def test_questions_that_are_not_those_of_the_metrics(page, tmp_path, texts):
     with pytest.raises(ELQError, match=r"E044.*found\.linked\.spacy.*other\.spacy"):
         write_html(tmp_path / "found.json", tmp_path / "other.spacy", tmp_path / "x.html", kb_url=KB_URL)
     assert not (tmp_path / "x.html").exists()
+
+
+@pytest.mark.parametrize("content", ["{}", "not json"])
+def test_a_file_without_metrics_is_refused(tmp_path, content):
+    path = tmp_path / "metrics.json"
+    path.write_text(content, encoding="utf8")
+    result = CliRunner().invoke(app, ["elq", "report", str(path), str(tmp_path / "gold.spacy")])
+    assert result.exit_code == 1
+    assert "E023" in result.output
+    assert "python -m spacy elq evaluate" in result.output

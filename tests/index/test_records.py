@@ -91,12 +91,22 @@ def test_every_bearer_of_a_name_is_found(tmp_path):
         Entity("E2", "Paris, Texas"),
         Entity("E3", "Rome", aliases=("The PARIS",)),
     ]
-    owners, positions = store(tmp_path, paris).match_names(["rome", "nobody", "", "the Paris"])
-    assert owners.tolist() == [0, 3, 3, 3]
-    assert positions.tolist()[0] == 2
-    assert sorted(positions.tolist()[1:]) == [0, 1, 2]
+    found = store(tmp_path, paris).match_names(["rome", "nobody", "", "the Paris"])
+    assert list(zip(*(array.tolist() for array in found), strict=True)) == [
+        (0, 2, 1.0),
+        (3, 0, 1.0),
+        (3, 1, 1.0),
+        (3, 2, 1.0),
+    ]
+
+
+def test_a_similar_spelling_counts_half(tmp_path):
+    people = [Entity("E1", "Frida Kahlo"), Entity("E2", "Frieda Kalo"), Entity("E3", "Fred Cole")]
+    owners, positions, degrees = store(tmp_path, people).match_names(["frida kahlo", "fridda kalo"])
+    assert owners.tolist() == [0, 0, 1, 1]
+    assert positions.tolist() == [0, 1, 0, 1]
+    assert degrees.tolist() == [1.0, 0.5, 0.5, 0.5]
 
 
 def test_no_texts_have_no_bearers(tmp_path):
-    owners, positions = store(tmp_path, ENTITIES).match_names([])
-    assert owners.tolist() == positions.tolist() == []
+    assert [len(array) for array in store(tmp_path, ENTITIES).match_names([])] == [0, 0, 0]
