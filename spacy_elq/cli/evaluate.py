@@ -81,8 +81,11 @@ def predictions_path(metrics_path: Path) -> Path:
 
 def _measure(examples: List[Example], linker: ELQLinker) -> Dict[str, Any]:
     counts = count_links(examples, links=linker.link_gold(examples), gold_key=linker.cfg["gold_key"])
+    weak = counts["weak"]
     return {
         "questions": len(examples),
+        "gold": weak.tp + weak.fn,
+        "found": weak.tp + weak.fp,
         **{name: score.to_dict() for name, score in counts.items()},
     }
 

@@ -40,11 +40,11 @@ def report_cli(
     below where they differ, each with a link to the knowledge base; questions with errors come first.
     """
     metrics = read_metrics(metrics_path)
-    header = ("", "questions", *(f"{name} {x}" for name in METRICS for x in "PRF"))
+    header = ("", "questions", "gold", "found", *(f"{name} {x}" for name in METRICS for x in "PRF"))
     msg.table(_rows(metrics), header=header, divider=True, aligns=("l", *"r" * (len(header) - 1)))
     msg.text(
-        f"Threshold {metrics['threshold']:.4f}. {metrics['questions_per_second']:.0f} questions a second "
-        "on this machine."
+        f"gold, found: links. Threshold {metrics['threshold']:.4f}. "
+        f"{metrics['questions_per_second']:.0f} questions a second on this machine."
     )
     if html_path is not None:
         write_html(metrics_path, data_path, html_path, kb_url=kb_url, gold_key=metrics["gold_key"])
@@ -98,8 +98,9 @@ def _rows(metrics: Dict[str, Any]) -> List[Tuple[str, ...]]:
     return [
         (
             name,
-            str(group["questions"]),
-            *(f"{group[metric][x]:.3f}" for metric in METRICS for x in "prf"),
+            *(str(group[count]) for count in ("questions", "gold", "found")),
+            # without gold links there is nothing to be right about: what was found is wrong
+            *(f"{group[m][x]:.3f}" if group["gold"] else "-" for m in METRICS for x in "prf"),
         )
         for name, group in groups.items()
     ]

@@ -64,12 +64,13 @@ def test_command_prints_a_table_and_writes_the_page(trained_path, gold_docs, tmp
     done = subprocess.run([str(x) for x in command], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     rows = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines() if line.strip()}
-    assert rows["questions"][:3] == ["weak", "P", "weak"]
-    assert rows["all"] == ["20", *["1.000"] * 12]
+    assert rows["questions"][:4] == ["gold", "found", "weak", "P"]
+    assert rows["all"] == ["20", "22", "22", *["1.000"] * 12]
     assert rows["seen"][0] == "18"
     assert rows["unseen"][0] == "0"
-    assert rows["several"] == ["3", *["1.000"] * 12]
-    assert rows["Threshold"][0] == "0.2000."
+    assert rows["several"] == ["3", "7", "7", *["1.000"] * 12]
+    assert rows["none"] == ["2", "0", "0", *["-"] * 12]
+    assert "Threshold 0.2000." in " ".join(done.stdout.split())
     assert "questions a second" in " ".join(done.stdout.split())
     text = html.read_text(encoding="utf8")
     assert "20 of 20 questions without an error" in text
@@ -81,6 +82,8 @@ def test_command_prints_a_table_and_writes_the_page(trained_path, gold_docs, tmp
 def test_table_without_page(trained_path, gold_docs, tmp_path):
     metrics = {
         "questions": 1,
+        "gold": 4,
+        "found": 2,
         **{name: {"p": 0.5, "r": 0.25, "f": 1 / 3} for name in ("weak", "strong", "mentions", "links")},
         "kinds": {},
         "gold_key": "gold_links",
