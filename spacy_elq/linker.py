@@ -20,6 +20,7 @@ from spacy.training import Example, validate_examples, validate_get_examples
 from spacy.vocab import Vocab
 from thinc.api import Config, Model, Optimizer, set_dropout_rate
 
+from . import threads
 from .decode import choose_mentions, joint_scores, keep_mentions, log_sigmoid
 from .errors import ELQError, Errors, Warnings
 from .gold import GOLD_KEY, Gold, align_span, collect_gold, gold_spans
@@ -716,3 +717,4 @@ def _is_member(spans: Array, gold: Array) -> Array:
 
 
 _install_extensions()
+threads.install()

@@ -9,7 +9,7 @@ PACKAGE = Path(__file__).parent.parent / "spacy_elq"
 
 # from the bottom up; modules of one layer do not know each other
 LAYERS = [
-    {"about", "errors", "types"},
+    {"about", "errors", "types", "threads"},
     {"spans", "losses", "decode", "catalogue", "rows"},
     {"index", "entity_encoder"},
     {"models", "gold", "negatives", "scorer", "callbacks"},
