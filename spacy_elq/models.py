@@ -12,13 +12,11 @@ from .types import Array, Rows
 TowerOutput = Tuple[Rows, Array]
 
 
-def build_question_tower(tok2vec: Model, mention_scale: float = 1.0) -> Model[List[Doc], TowerOutput]:
+def build_question_tower(tok2vec: Model) -> Model[List[Doc], TowerOutput]:
     """Build the model of `elq_linker`.
 
     tok2vec (Model): `spacy-elq.WordPieceListener.v1` for the word pieces of a `transformer`
         component, or any spaCy tok2vec architecture for tokens.
-    mention_scale (float): The mention scorer starts from nothing, the encoder does not. Its output is
-        multiplied by this, which makes it learn faster by as much, at one learning rate for both.
     RETURNS (Model[List[Doc], TowerOutput]): Gives the rows, their vectors as wide as the entity vectors
         (`nO`), and (rows, 3) start, end and inside scores, in host memory. Its `backprop` takes the
         gradients of both.
@@ -29,7 +27,6 @@ def build_question_tower(tok2vec: Model, mention_scale: float = 1.0) -> Model[Li
         init=_init,
         layers=[with_rows(tok2vec), _project(), Linear(nO=3)],
         dims={"nO": None},
-        attrs={"mention_scale": mention_scale},
     )
 
 
@@ -43,9 +40,7 @@ def _init(model: Model, X: Optional[List[Doc]] = None, Y: Any = None) -> None:
     project.initialize()
     mention_scorer.initialize()
     # start from the prior that about one span in fifty is a mention, not every second one
-    scale = model.attrs["mention_scale"]
-    mention_scorer.set_param("W", mention_scorer.get_param("W") / scale)
-    mention_scorer.set_param("b", model.ops.asarray1f([-2.0, -2.0, 0.0]) / scale)
+    mention_scorer.set_param("b", model.ops.asarray1f([-2.0, -2.0, 0.0]))
 
 
 def _forward(
@@ -55,13 +50,12 @@ def _forward(
     rows, bp_rows = with_rows_(docs, is_train)
     vectors, bp_vectors = project(rows.vectors, is_train)
     logits, bp_logits = mention_scorer(rows.vectors, is_train)
-    scale = model.attrs["mention_scale"]
 
     def backprop(gradients: Tuple[Any, Any]) -> Any:
         d_vectors, d_logits = (model.ops.asarray(d, dtype="f") for d in gradients)
-        return bp_rows(bp_vectors(d_vectors) + bp_logits(d_logits * scale))
+        return bp_rows(bp_vectors(d_vectors) + bp_logits(d_logits))
 
-    return (rows.with_vectors(to_numpy(vectors)), to_numpy(logits * scale)), backprop
+    return (rows.with_vectors(to_numpy(vectors)), to_numpy(logits)), backprop
 
 
 def _project() -> Model[Floats2d, Floats2d]:
