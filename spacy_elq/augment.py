@@ -60,6 +60,8 @@ def _misspell(nlp: Language, reference: Doc, spans: List[Span], gold_key: str) -
         at = span.end_char
     doc = nlp.make_doc(text + reference.text[at:])
     doc.spans[gold_key] = _copy_gold(doc, spans, places)
+    # what is known of the question, such as whether every mention is marked
+    doc.user_data.update({key: value for key, value in reference.user_data.items() if isinstance(key, str)})
     return Example(nlp.make_doc(doc.text), doc)
 
 

@@ -11,26 +11,33 @@ from .types import Entity
 
 _ARTICLES = ("the", "a", "an")
 _SHORTEST_SKELETON = 3
-FIELDS = {"id", "title", "description", "aliases", "label", "ids"}
+PUBLISHED_IDS = ("wikidata", "title", "curid")
+FIELDS = {"id", "title", "description", "aliases", "label", "ids", "popularity"}
 
 
-def read_catalogue(path: Union[str, Path]) -> Iterator[Entity]:
+def read_catalogue(path: Union[str, Path], *, ids: str = "wikidata") -> Iterator[Entity]:
     """Read and check a catalogue.
 
     path (Union[str, Path]): A JSONL file. `id` and `title` are required, `description`, `aliases`,
-        `label` and `ids` are optional, other fields are ignored.
+        `label`, `ids` and `popularity` are optional, other fields are ignored.
+        The catalogue of the published ELQ models is read as well: `title`, `text`, `idx`, optional `kb_idx`.
+    ids (str): For that one, what becomes the id: "wikidata", "title" or "curid" (the number of the page). An
+        entity without it, or whose id an earlier line has, gets "curid:" and the number.
     YIELDS (Entity): The entities in the order of the file.
     RAISES (ELQError): With the line number, for what is not a catalogue.
     """
     path = Path(path)
     if not path.is_file():
         raise ELQError(Errors.E022.format(path=path, hint="Expected a catalogue in JSONL."))
+    if ids not in PUBLISHED_IDS:
+        expected = f"one of {', '.join(PUBLISHED_IDS)}"
+        raise ELQError(Errors.E002.format(setting="ids", name="catalogue", value=ids, expected=expected))
     seen: Set[str] = set()
     with path.open("rb") as file_:
         for number, line in enumerate(file_, 1):
             if not line.strip():
                 continue
-            entity = _parse_line(path, number, line)
+            entity = _parse_line(path, number, line, ids, seen)
             if entity.id in seen:
                 raise _error(path, number, "the id was used by an earlier line", entity.id)
             seen.add(entity.id)
@@ -54,6 +61,7 @@ def entity_to_dict(entity: Entity) -> Dict[str, Any]:
         "aliases": list(entity.aliases),
         "label": entity.label,
         "ids": entity.ids,
+        "popularity": entity.popularity,
     }
     return {key: value for key, value in record.items() if value or key in ("id", "title")}
 
@@ -90,13 +98,32 @@ def entity_names(entity: Entity) -> Set[str]:
     return {name for name in map(normalize_name, names) if name}
 
 
-def _parse_line(path: Path, number: int, line: bytes) -> Entity:
+def _from_published(record: Dict[str, Any], ids: str, seen: Set[str]) -> Dict[str, Any]:
+    """RETURNS (Dict[str, Any]): A record of the published catalogue as one of ours."""
+    curid = str(record.get("idx") or "").rpartition("curid=")[2]
+    known = {"wikidata": record.get("kb_idx"), "title": record.get("title"), "curid": curid}
+    given = {key: value for key, value in known.items() if value}
+    chosen = given.get(ids)
+    if (not chosen or chosen in seen) and curid:
+        chosen = f"curid:{curid}"
+    text = record.get("text")
+    return {
+        "id": chosen,
+        "title": record.get("title"),
+        "description": text.strip() if isinstance(text, str) else text,
+        "ids": {key: value for key, value in given.items() if key != ids},
+    }
+
+
+def _parse_line(path: Path, number: int, line: bytes, ids: str, seen: Set[str]) -> Entity:
     try:
         record = json.loads(line)
     except ValueError as err:
         raise _error(path, number, f"not valid JSON ({err})", _shorten(line)) from None
     if not isinstance(record, dict):
         raise _error(path, number, "expected a JSON object", _shorten(line))
+    if "id" not in record and "idx" in record:
+        record = _from_published(record, ids, seen)
     for key in ("id", "title"):
         if not isinstance(record.get(key), str) or not record[key].strip():
             problem = f"`{key}` must be a string that is not empty"
@@ -110,6 +137,9 @@ def _parse_line(path: Path, number: int, line: bytes) -> Entity:
     ids = record.get("ids")
     if ids is not None and not (isinstance(ids, dict) and _is_list_of_strings(list(ids.values()))):
         raise _error(path, number, "`ids` must map names to strings", repr(ids))
+    popularity = record.get("popularity")
+    if popularity is not None and not (type(popularity) in (int, float) and 0 <= popularity < 1e15):
+        raise _error(path, number, "`popularity` must be a number, at least 0", repr(popularity))
     try:
         json.dumps(record, ensure_ascii=False).encode("utf8")
     except UnicodeEncodeError as err:

@@ -10,16 +10,18 @@ def log_sigmoid(X: Array) -> Array:
     return -np.logaddexp(0.0, -X)
 
 
-def keep_mentions(log_probs: Array, docs: Array, *, log_threshold: float, max_mentions: int) -> Array:
-    """Choose the spans that are worth a search: all that reach the threshold; in a doc where none
-    does, the best `max_mentions`.
+def keep_mentions(
+    log_probs: Array, docs: Array, *, log_threshold: float, max_mentions: int, limit: int = 0
+) -> Array:
+    """Choose the spans that are worth a search: all that reach the threshold, or the best `limit` of them if
+    it is not 0; in a doc where none does, the best `max_mentions`.
 
     log_probs (Array): (spans,) log mention probabilities.
     docs (Array): (spans,) the doc of each span, ascending.
     RETURNS (Array): Ascending positions of the spans kept.
     """
     reached = log_probs >= log_threshold
-    if max_mentions == 0 or not len(docs):
+    if (max_mentions == 0 and limit == 0) or not len(docs):
         return np.flatnonzero(reached)
     n_docs = int(docs[-1]) + 1
     without = np.bincount(docs, reached, minlength=n_docs) == 0
@@ -27,6 +29,8 @@ def keep_mentions(log_probs: Array, docs: Array, *, log_threshold: float, max_me
     sizes = np.bincount(docs, minlength=n_docs)
     ranks = np.empty(len(docs), dtype="int64")
     ranks[order] = np.arange(len(docs)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    if limit:
+        reached &= ranks < limit
     return np.flatnonzero(reached | (without[docs] & (ranks < max_mentions)))
 
 

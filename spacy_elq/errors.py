@@ -100,7 +100,7 @@ class Errors:
     E037 = "[spacy-elq E037] `max_length` is {found}, expected 4 to {room} word pieces for this encoder."
 
     # Data sets and commands
-    E040 = "[spacy-elq E040] {path}, line {line}: {problem}: {found}"
+    E040 = "[spacy-elq E040] {path}, {where}: {problem}: {found}"
     E041 = (
         "[spacy-elq E041] {path} has no gold links: no doc has spans under {key!r} or entities with a "
         "kb_id. Convert your data with: python -m spacy elq convert"
@@ -117,6 +117,23 @@ class Errors:
     )
     E045 = "[spacy-elq E045] Input and output are the same file, {path}: it would be emptied."
     E046 = "[spacy-elq E046] spaCy has no tokenizer for the language {found!r}: {problem}"
+    E047 = (
+        "[spacy-elq E047] {name} has no catalogue. It is given when training begins: set "
+        "[initialize.components.{name}] catalogue = PATH in the config."
+    )
+    E048 = (
+        "[spacy-elq E048] No entity of {path} has an id of the system {system!r}: --ids names a key of the "
+        "catalogue's `ids`."
+    )
+    E049 = "[spacy-elq E049] {path} is not what was expected, tensors that torch.save wrote: {problem}."
+    E050 = "[spacy-elq E050] {path} is not part of a published ELQ model that fits: {problem}."
+    E051 = (
+        "[spacy-elq E051] {vectors} vectors for {entities} entities: the vectors must be those of this "
+        "catalogue, a row for every line."
+    )
+    E052 = "[spacy-elq E052] The encoder of {name} does not take the parameters of the checkpoint: {problem}."
+    E053 = "[spacy-elq E053] {path} is there already. Name another folder, or remove it."
+    E054 = "[spacy-elq E054] {path} is a file; with --chunk the output is a folder of files."
 
 
 class Warnings:

@@ -10,6 +10,9 @@ from spacy.training import Example
 from .types import Array
 
 GOLD_KEY = "gold_links"
+# keys of `user_data` of reference docs: whether every mention is marked, and how many gold links were lost
+COMPLETE = "complete"
+LOST = "lost"
 
 
 @dataclass(frozen=True)
@@ -20,12 +23,14 @@ class Gold:
     positions (Array): (mentions,) of the entity in the index, -1 for an unknown one.
     misfits (int): How many mentions were left out because they do not fit.
     ids (List[str]): The entity ids of the mentions.
+    complete (Array): (docs,) whether every mention of the doc is marked.
     """
 
     spans: Array
     positions: Array
     misfits: int
     ids: List[str]
+    complete: Array
 
 
 def gold_spans(reference: Doc, *, key: str = GOLD_KEY) -> List[Span]:
@@ -63,8 +68,9 @@ def collect_gold(
     find_positions (Callable): From entity ids to positions in the index.
     RETURNS (Gold): What fits.
     """
-    spans, ids, misfits, offset = [], [], 0, 0
+    spans, ids, complete, misfits, offset = [], [], [], 0, 0
     for example in examples:
+        complete.append(bool(example.reference.user_data.get(COMPLETE, True)))
         for span in gold_spans(example.reference, key=key):
             aligned = align_span(example, span)
             if aligned is None:
@@ -74,4 +80,5 @@ def collect_gold(
                 ids.append(span.kb_id_)
         offset += len(example.predicted)
     positions = find_positions(ids) if ids else np.zeros(0, dtype="int64")
-    return Gold(np.asarray(spans, dtype="int64").reshape(-1, 2), positions, misfits, ids)
+    array = np.asarray(spans, dtype="int64").reshape(-1, 2)
+    return Gold(array, positions, misfits, ids, np.asarray(complete, dtype=bool))

@@ -24,16 +24,17 @@ from . import threads
 from .decode import choose_mentions, joint_scores, keep_mentions, log_sigmoid
 from .errors import ELQError, Errors, Warnings
 from .gold import GOLD_KEY, Gold, align_span, collect_gold, gold_spans
-from .index import EntityIndex, copy_index
+from .index import NAME, EntityIndex, copy_index
 from .losses import LINKING_LOSSES, mention_loss
 from .models import TowerOutput
 from .negatives import Negatives
 from .scorer import Mention, linker_score
-from .spans import enumerate_spans, pool_spans, score_spans, to_row_spans
+from .spans import enumerate_spans, overlap_any, pool_spans, score_spans, to_row_spans
 from .types import Alternative, Array, Link, Rows
 
 logger = logging.getLogger("spacy")
 
+UNMARKED = ("ignore", "unnamed", "negative")
 EXISTING_ENTS = ("keep", "overwrite", "replace")
 
 DEFAULT_CONFIG = Config().from_str(
@@ -42,14 +43,17 @@ DEFAULT_CONFIG = Config().from_str(
 threshold = 0.2
 max_length = 10
 max_mentions = 50
+mention_limit = 0
 candidates = 10
 name_weight = 0.0
+popularity_weight = 0.0
 mention_name_weight = 0.0
 label = "ENTITY"
 existing_ents = "overwrite"
 spans_key = null
 gold_key = "gold_links"
 mention_weight = 1.0
+unmarked = "ignore"
 linking_loss = "softmax"
 bundle_index = false
 index_path = null
@@ -100,14 +104,17 @@ def make_elq_linker(
     threshold: float,
     max_length: int,
     max_mentions: int,
+    mention_limit: int,
     candidates: int,
     name_weight: float,
+    popularity_weight: float,
     mention_name_weight: float,
     label: str,
     existing_ents: str,
     spans_key: Optional[str],
     gold_key: str,
     mention_weight: float,
+    unmarked: str,
     linking_loss: str,
     bundle_index: bool,
     index_path: Optional[str],
@@ -122,14 +129,17 @@ def make_elq_linker(
         threshold=threshold,
         max_length=max_length,
         max_mentions=max_mentions,
+        mention_limit=mention_limit,
         candidates=candidates,
         name_weight=name_weight,
+        popularity_weight=popularity_weight,
         mention_name_weight=mention_name_weight,
         label=label,
         existing_ents=existing_ents,
         spans_key=spans_key,
         gold_key=gold_key,
         mention_weight=mention_weight,
+        unmarked=unmarked,
         linking_loss=linking_loss,
         bundle_index=bundle_index,
         index_path=index_path,
@@ -150,14 +160,17 @@ class ELQLinker(TrainablePipe):
         threshold: float = 0.2,
         max_length: int = 10,
         max_mentions: int = 50,
+        mention_limit: int = 0,
         candidates: int = 10,
         name_weight: float = 0.0,
+        popularity_weight: float = 0.0,
         mention_name_weight: float = 0.0,
         label: str = "ENTITY",
         existing_ents: str = "overwrite",
         spans_key: Optional[str] = None,
         gold_key: str = GOLD_KEY,
         mention_weight: float = 1.0,
+        unmarked: str = "ignore",
         linking_loss: str = "softmax",
         bundle_index: bool = False,
         index_path: Optional[str] = None,
@@ -173,10 +186,14 @@ class ELQLinker(TrainablePipe):
         max_length (int): Longest mention, in rows (word pieces or tokens).
         max_mentions (int): How many of the best mentions are scored in a doc where none reaches the
             threshold. They can be seen in `spans_key`; they never become entities.
+        mention_limit (int): How many of the best mentions of a doc are linked at most, before overlaps are
+            removed. 0 is no limit, the paper; its published code has 50.
         candidates (int): Entities retrieved for each mention. It is part of what `threshold` means.
         name_weight (float): What is added to the similarity of entities that bear the very text of the
-            mention as a name (title or alias), half of it for a similar spelling, in training and
-            prediction. 0 is the paper.
+            mention as their title, three quarters of it for another of their names, half of it for a
+            similar spelling, in training and prediction. 0 is the paper.
+        popularity_weight (float): What is added to the similarity of an entity for each e-fold of its
+            popularity in the catalogue, in training and prediction. 0 is the paper.
         mention_name_weight (float): What is added to the mention score of a span whose text is a name of
             any entity of the index, in training and prediction. 0 is the paper.
         label (str): Entity label where the entity has none of its own.
@@ -187,6 +204,9 @@ class ELQLinker(TrainablePipe):
         gold_key (str): Span group of reference docs with the gold links; without it, their entities.
         mention_weight (float): Weight of the mention loss next to the linking loss, 1 in the paper. The
             one is a mean over spans, of which hardly any is a mention, the other over mentions.
+        unmarked (str): What the mention loss makes of text without a mark where not every mention is
+            marked (`complete: false`, as in Wikipedia). "ignore" takes a span for wrong only if it overlaps
+            with a marked mention; "unnamed" also if it is nobody's name in the index; "negative" always.
         linking_loss (str): "softmax" as in the paper or "binary" as in its published code.
         bundle_index (bool): Whether `to_disk` puts a copy of the index into the pipeline.
         index_path (Optional[str]): Where `from_disk` finds the index, instead of the place recorded.
@@ -202,14 +222,17 @@ class ELQLinker(TrainablePipe):
             "threshold": threshold,
             "max_length": max_length,
             "max_mentions": max_mentions,
+            "mention_limit": mention_limit,
             "candidates": candidates,
             "name_weight": name_weight,
+            "popularity_weight": popularity_weight,
             "mention_name_weight": mention_name_weight,
             "label": label,
             "existing_ents": existing_ents,
             "spans_key": spans_key,
             "gold_key": gold_key,
             "mention_weight": mention_weight,
+            "unmarked": unmarked,
             "linking_loss": linking_loss,
             "bundle_index": bundle_index,
         }
@@ -222,10 +245,13 @@ class ELQLinker(TrainablePipe):
             "threshold": (lambda x: 0.0 < x <= 1.0, "a probability above 0 and up to 1"),
             "max_length": (lambda x: x >= 1, "at least 1"),
             "max_mentions": (lambda x: x >= 0, "at least 0"),
+            "mention_limit": (lambda x: x >= 0, "at least 0"),
             "candidates": (lambda x: x >= 1, "at least 1"),
             "name_weight": (lambda x: x >= 0, "at least 0"),
+            "popularity_weight": (lambda x: x >= 0, "at least 0"),
             "mention_name_weight": (lambda x: x >= 0, "at least 0"),
             "mention_weight": (lambda x: x >= 0, "at least 0"),
+            "unmarked": (lambda x: x in UNMARKED, f"one of {', '.join(UNMARKED)}"),
             "existing_ents": (lambda x: x in EXISTING_ENTS, f"one of {', '.join(EXISTING_ENTS)}"),
             "linking_loss": (lambda x: x in LINKING_LOSSES, f"one of {', '.join(LINKING_LOSSES)}"),
         }
@@ -288,6 +314,7 @@ class ELQLinker(TrainablePipe):
             log_threshold=log_threshold,
             # a mention below the threshold can only be shown, never linked
             max_mentions=self.cfg["max_mentions"] if self.cfg["spans_key"] else 0,
+            limit=self.cfg["mention_limit"],
         )
         spans, scores = spans[kept], scores[kept]
         positions, joint = self._link(index, docs, rows, spans, scores)
@@ -328,11 +355,14 @@ class ELQLinker(TrainablePipe):
     ) -> Tuple[Array, Array]:
         """RETURNS (Tuple[Array, Array]): (mentions, candidates) positions and log joint probabilities."""
         vectors, _ = pool_spans(rows.vectors, to_row_spans(rows, spans))
-        names = self._names(docs, spans)
-        positions, similarities = index.search(
-            vectors, self.cfg["candidates"], names=names, name_weight=self.cfg["name_weight"]
-        )
+        search = self._search(index, self._names(docs, spans))
+        positions, similarities = search(vectors, self.cfg["candidates"])
         return positions, joint_scores(scores, similarities.astype("float64"))
+
+    def _search(self, index: EntityIndex, names: List[str]) -> Callable[[Array, int], Tuple[Array, Array]]:
+        """RETURNS (Callable): The index's search for mentions of these names, with the weights set here."""
+        weights = {key: self.cfg[key] for key in ("name_weight", "popularity_weight")}
+        return partial(index.search, names=names, **weights)
 
     def _names(self, docs: Sequence[Doc], spans: Array) -> List[str]:
         """RETURNS (List[str]): The texts of mentions, if names count for linking."""
@@ -344,7 +374,7 @@ class ELQLinker(TrainablePipe):
         if self.cfg["mention_name_weight"]:
             chosen = np.flatnonzero(asked)
             owners, _, degrees = index.match_names(_texts(docs, spans[chosen]))
-            bonus[chosen[owners[degrees == 1.0]]] = self.cfg["mention_name_weight"]
+            bonus[chosen[owners[degrees >= NAME]]] = self.cfg["mention_name_weight"]
         return bonus
 
     def _make_links(
@@ -487,9 +517,24 @@ class ELQLinker(TrainablePipe):
         spans = enumerate_spans(rows, max_length=self.cfg["max_length"])
         scores, bp_scores = score_spans(logits, to_row_spans(rows, spans))
         scores = scores + self._name_bonus(index, docs, spans, np.ones(len(spans), dtype=bool))
-        loss, d_scores = mention_loss(scores, _is_member(spans, gold.spans))
+        known = self._is_known(index, docs, spans, gold)
+        loss, d_known = mention_loss(scores[known], _is_member(spans, gold.spans)[known])
         weight = self.cfg["mention_weight"]
-        return weight * loss, bp_scores(weight * d_scores)
+        d_scores = np.zeros_like(scores)
+        d_scores[known] = weight * d_known
+        return weight * loss, bp_scores(d_scores)
+
+    def _is_known(self, index: EntityIndex, docs: Sequence[Doc], spans: Array, gold: Gold) -> Array:
+        """RETURNS (Array): (spans,) whether gold says if a span is a mention; see the setting `unmarked`."""
+        if self.cfg["unmarked"] == "negative" or gold.complete.all():
+            return np.ones(len(spans), dtype=bool)
+        owners = np.repeat(np.arange(len(docs)), [len(doc) for doc in docs])
+        known = gold.complete[owners[spans[:, 0]]] | overlap_any(spans, gold.spans)
+        if self.cfg["unmarked"] == "unnamed":
+            asked = np.flatnonzero(~known)
+            known[asked] = True
+            known[asked[index.match_names(_texts(docs, spans[asked]))[0]]] = False
+        return known
 
     def _linking_loss(
         self, index: EntityIndex, docs: Sequence[Doc], rows: Rows, gold: Gold
@@ -499,12 +544,13 @@ class ELQLinker(TrainablePipe):
         if not usable.any():
             return 0.0, np.zeros_like(rows.vectors)
         mentions, bp_mentions = pool_spans(rows.vectors, row_spans[usable])
-        names, weight = self._names(docs, gold.spans[usable]), self.cfg["name_weight"]
-        search = partial(index.search, names=names, name_weight=weight)
+        names = self._names(docs, gold.spans[usable])
+        search = self._search(index, names)
         pool, competes, targets = self.negatives(mentions, gold.positions[usable], search)
         entities = index.vectors[pool]
         similarities = (mentions @ entities.T).astype("float64")
-        similarities += weight * _bear_name(index, names, pool, len(mentions))
+        similarities += self.cfg["name_weight"] * _bear_name(index, names, pool, len(mentions))
+        similarities += self.cfg["popularity_weight"] * index.log_popularity[pool]
         similarities[~competes] = -np.inf
         loss, d_similarities = LINKING_LOSSES[self.cfg["linking_loss"]](similarities, targets)
         return loss, bp_mentions((d_similarities @ entities).astype(mentions.dtype))

@@ -7,9 +7,10 @@ from spacy.scorer import PRFScore
 from spacy.tokens import Span
 from spacy.training import Example
 
-from .gold import GOLD_KEY, gold_spans
+from .gold import GOLD_KEY, LOST, gold_spans
 
 Mention = Tuple[int, int, str]
+Error = Tuple[Optional[Mention], Optional[Mention]]
 Scores = Dict[str, PRFScore]
 METRICS = ("weak", "strong", "mentions", "links")
 
@@ -61,7 +62,7 @@ def count_links(
 
     RETURNS (Scores): By metric: "weak" (the entity equal, the mentions overlapping), "strong" (both
         equal), "mentions" (overlapping, whatever the entity) and, if `links` is given, "links" (gold
-        mentions given). Every gold link counts once.
+        mentions given). Every gold link counts once; those that conversion lost count as missed.
     """
     scores = {name: PRFScore() for name in METRICS if name != "links" or links is not None}
     for i, example in enumerate(examples):
@@ -72,7 +73,24 @@ def count_links(
         _count(scores["mentions"], gold, found, _overlap)
         if links is not None:
             _count(scores["links"], gold, links[i], lambda g, p: g == p)
+        for score in scores.values():
+            score.fn += int(example.reference.user_data.get(LOST, 0))
     return scores
+
+
+def find_errors(gold: List[Mention], found: List[Mention]) -> List[Error]:
+    """Tell the errors of a doc apart.
+
+    RETURNS (List[Error]): Pairs of a gold link and a predicted one: (gold, None) is a missed mention, (None,
+        found) an extra one, and both together are two mentions that overlap, with different entities.
+    """
+    right = match(gold, found, is_weak_match)
+    gold = [link for i, link in enumerate(gold) if i not in {g for g, _ in right}]
+    found = [link for i, link in enumerate(found) if i not in {p for _, p in right}]
+    wrong = match(gold, found, _overlap)
+    missed = [(link, None) for i, link in enumerate(gold) if i not in {g for g, _ in wrong}]
+    extra = [(None, link) for i, link in enumerate(found) if i not in {p for _, p in wrong}]
+    return [*((gold[g], found[p]) for g, p in wrong), *missed, *extra]
 
 
 def mention_of(span: Span) -> Mention:

@@ -30,6 +30,14 @@ def enumerate_spans(rows: Rows, *, max_length: int) -> Array:
     return np.stack([begins[keep], ends[keep]], axis=1)
 
 
+def overlap_any(spans: Array, others: Array) -> Array:
+    """RETURNS (Array): (spans,) whether a span shares a token with any of the others, (others, 2)."""
+    size = int(max(spans.max(initial=0), others.max(initial=0))) + 1
+    edges = np.bincount(others[:, 0], minlength=size) - np.bincount(others[:, 1], minlength=size)
+    covered = np.concatenate([[0], np.cumsum(np.cumsum(edges) > 0)])
+    return covered[spans[:, 1]] > covered[spans[:, 0]]
+
+
 def to_row_spans(rows: Rows, spans: Array) -> Array:
     """The one place where token spans become row spans.
 

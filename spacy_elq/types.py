@@ -18,6 +18,7 @@ class Entity:
     aliases (Tuple[str, ...]): Other names.
     label (str): Entity label for `ent.label_`, or "" for the component's setting.
     ids (Dict[str, str]): The same entity in other id systems.
+    popularity (float): How often it is spoken of, such as the number of links to its page.
     """
 
     id: str
@@ -26,6 +27,7 @@ class Entity:
     aliases: Tuple[str, ...] = ()
     label: str = ""
     ids: Dict[str, str] = field(default_factory=dict)
+    popularity: float = 0.0
 
 
 @dataclass(frozen=True)

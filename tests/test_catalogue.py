@@ -33,9 +33,11 @@ def record(**fields):
 
 
 def test_reads_every_field_in_the_order_of_the_file(write):
-    full = record(description="A city.", aliases=["Roma"], label="GPE", ids={"wikidata": "Q220"})
+    full = record(
+        description="A city.", aliases=["Roma"], label="GPE", ids={"wikidata": "Q220"}, popularity=12.5
+    )
     assert list(read_catalogue(write(full, GOOD))) == [
-        Entity("E2", "Rome", "A city.", ("Roma",), "GPE", {"wikidata": "Q220"}),
+        Entity("E2", "Rome", "A city.", ("Roma",), "GPE", {"wikidata": "Q220"}, 12.5),
         Entity("E1", "Paris"),
     ]
 
@@ -72,6 +74,12 @@ def test_is_a_stream_that_fails_only_where_it_is_broken(write):
         (record(aliases=["Roma", 1]), "`aliases` must be a list of strings", "['Roma', 1]"),
         (record(ids=["Q220"]), "`ids` must map names to strings", "['Q220']"),
         (record(ids={"wikidata": 220}), "`ids` must map names to strings", "{'wikidata': 220}"),
+        (record(popularity="many"), "`popularity` must be a number, at least 0", "'many'"),
+        (record(popularity=[3]), "`popularity` must be a number, at least 0", "[3]"),
+        (record(popularity=True), "`popularity` must be a number, at least 0", "True"),
+        (record(popularity=-0.5), "`popularity` must be a number, at least 0", "-0.5"),
+        (record(popularity=float("nan")), "`popularity` must be a number, at least 0", "nan"),
+        (record(popularity=float("inf")), "`popularity` must be a number, at least 0", "inf"),
         (record(id="E1"), "the id was used by an earlier line", "E1"),
     ],
 )
@@ -94,6 +102,9 @@ def test_says_where_and_what_is_wrong(write, line, problem, found):
         {"aliases": 0},
         {"aliases": ""},
         {"ids": []},
+        {"popularity": ""},
+        {"popularity": []},
+        {"popularity": False},
     ],
 )
 def test_a_falsy_value_of_a_wrong_type_is_wrong_too(write, fields):
@@ -133,11 +144,11 @@ def test_a_folder_is_not_a_catalogue(tmp_path):
 
 
 def test_unknown_fields_are_ignored(write):
-    assert list(read_catalogue(write(record(popularity=3, notes=["x"])))) == [Entity("E2", "Rome")]
+    assert list(read_catalogue(write(record(founded=-753, notes=["x"])))) == [Entity("E2", "Rome")]
 
 
 def test_null_is_the_same_as_absent(write):
-    line = record(description=None, aliases=None, label=None, ids=None)
+    line = record(description=None, aliases=None, label=None, ids=None, popularity=None)
     assert list(read_catalogue(write(line))) == [Entity("E2", "Rome")]
 
 
@@ -169,6 +180,7 @@ texts = st.text()
         aliases=st.lists(texts, max_size=3).map(tuple),
         label=texts,
         ids=st.dictionaries(texts, texts, max_size=3),
+        popularity=st.floats(0, 1e14) | st.integers(0, 10**14),
     )
 )
 def test_an_entity_survives_the_way_to_json_and_back(entity):

@@ -4,7 +4,7 @@ import spacy
 from spacy.tokens import Doc, Span
 from spacy.training import Example
 
-from spacy_elq.gold import GOLD_KEY, align_span, collect_gold, gold_spans
+from spacy_elq.gold import COMPLETE, GOLD_KEY, align_span, collect_gold, gold_spans
 
 VOCAB = spacy.blank("en").vocab
 
@@ -123,3 +123,20 @@ def test_a_batch_without_gold_asks_for_no_positions():
     assert gold.positions.shape == (0,)
     assert gold.positions.dtype == np.int64
     assert gold.misfits == 0
+    assert gold.complete.tolist() == [True]
+
+
+def test_docs_say_whether_every_mention_is_marked():
+    partly, fully, silent = (make_doc("is paris big", ents=[(1, 2, "E1")]) for _ in range(3))
+    partly.user_data[COMPLETE] = False
+    fully.user_data[COMPLETE] = True
+    examples = [Example(make_doc("is paris big"), doc) for doc in (silent, partly, fully, make_doc(""))]
+    gold = collect_gold(examples, find_positions)
+    assert gold.complete.tolist() == [True, False, True, True]
+    assert gold.complete.dtype == bool
+
+
+def test_an_empty_batch_is_complete():
+    gold = collect_gold([], find_positions)
+    assert gold.complete.shape == (0,)
+    assert gold.complete.all()

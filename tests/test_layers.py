@@ -10,10 +10,10 @@ PACKAGE = Path(__file__).parent.parent / "spacy_elq"
 # from the bottom up; modules of one layer do not know each other
 LAYERS = [
     {"about", "errors", "types", "threads"},
-    {"spans", "losses", "decode", "catalogue", "rows"},
+    {"spans", "losses", "decode", "catalogue", "rows", "tensors", "tokenizer"},
     {"index", "entity_encoder"},
     {"models", "gold", "negatives", "scorer", "callbacks"},
-    {"linker", "corpora", "augment"},
+    {"linker", "pairs", "corpora", "augment", "published"},
     {"cli", "baselines"},
 ]
 # … but for these

@@ -1,5 +1,6 @@
 """The component as spaCy users know components: config, training, prediction, serialization."""
 
+import json
 import pickle
 import shutil
 import warnings
@@ -7,12 +8,13 @@ import warnings
 import numpy as np
 import pytest
 import spacy
-from conftest import links_of, train
+from conftest import ENTITIES, links_of, train
 from spacy.tokens import Doc, DocBin, Span
 from spacy.training import Example
 from strategies import numeric_gradient
 
 from spacy_elq.errors import ELQError
+from spacy_elq.gold import COMPLETE, collect_gold
 from spacy_elq.index import EntityIndex, build_index, encode_catalogue
 
 LINKED = "is paris older than new york city"
@@ -30,6 +32,19 @@ def alternatives_of(doc):
 def loaded(trained_path):
     """A copy of the trained transformer pipeline that a test may change."""
     return spacy.load(trained_path)
+
+
+POPULARITY = [3.0, 0.0, 50.0, 7.0, 900.0, 2e6, 11.0, 40.0, 0.5, 6.0]
+
+
+@pytest.fixture(scope="module")
+def popular_index(tmp_path_factory, entity_encoder):
+    """The same ten entities, with a popularity; Georgia, the country, has by far the highest."""
+    folder = tmp_path_factory.mktemp("popular")
+    lines = [json.dumps({**entity, "popularity": p}) for entity, p in zip(ENTITIES, POPULARITY, strict=True)]
+    (folder / "entities.jsonl").write_text("\n".join(lines), encoding="utf8")
+    encode_catalogue(folder / "entities.jsonl", folder / "vectors", entity_encoder)
+    return build_index(folder / "vectors", folder / "index")
 
 
 # ---------------------------------------------------------------------- training
@@ -59,13 +74,20 @@ def test_the_encoder_itself_is_trained(make_pipeline, gold_docs, kind):
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"linking_loss": "binary"}, {"mention_weight": 7.0, "name_weight": 3.0, "mention_name_weight": 2.0}],
-    ids=["paper", "binary", "weights"],
+    [
+        {},
+        {"linking_loss": "binary"},
+        {"mention_weight": 7.0, "name_weight": 3.0, "mention_name_weight": 2.0, "popularity_weight": 0.3},
+        {"unmarked": "unnamed"},
+    ],
+    ids=["paper", "binary", "weights", "unnamed"],
 )
-def test_gradient_of_the_whole_loss(make_pipeline, gold_docs, settings):
+def test_gradient_of_the_whole_loss(make_pipeline, gold_docs, popular_index, settings):
     nlp = make_pipeline("tok2vec", gold_docs, **settings)
     linker = nlp.get_pipe("elq_linker")
-    examples = examples_of(nlp, gold_docs[:4])
+    linker.set_index(popular_index)
+    examples = examples_of(nlp, [doc.copy() for doc in gold_docs[:4]])
+    examples[1].reference.user_data[COMPLETE] = False
     rows, logits = linker.model.predict([example.predicted for example in examples])
     rows = rows.with_vectors(rows.vectors.astype("float64"))
     # every entity competes, so that no step changes who does
@@ -153,6 +175,144 @@ def test_a_mention_name_weight_counts_in_training(make_pipeline):
     without = linker.get_loss([example], output)[0]
     linker.cfg["mention_name_weight"] = 50.0
     assert linker.get_loss([example], output)[0] > without + 1  # nothing is gold here
+
+
+def probabilities(links):
+    return {a.id: a.score for a in links[0][0].alternatives}
+
+
+def test_a_popularity_weight_changes_the_odds_of_candidates(make_pipeline, popular_index):
+    linker = make_pipeline("tok2vec").get_pipe("elq_linker")
+    linker.set_index(popular_index)
+    doc = spacy.blank("en").make_doc("is georgia big")
+    before = probabilities(linker.link_spans([doc], [[doc[1:2]]]))
+    linker.cfg["popularity_weight"] = 0.5
+    after = probabilities(linker.link_spans([doc], [[doc[1:2]]]))
+    popularity = {entity["id"]: np.log1p(p) for entity, p in zip(ENTITIES, POPULARITY, strict=True)}
+    assert set(after) == set(before) == set(popularity)
+    for id_ in popularity:
+        gained = np.log(after[id_] / after["E2"]) - np.log(before[id_] / before["E2"])
+        assert gained == pytest.approx(0.5 * popularity[id_], abs=1e-3)
+
+
+def test_a_high_popularity_weight_decides(make_pipeline, popular_index):
+    nlp = make_pipeline("tok2vec", spans_key="mentions", popularity_weight=1000.0)
+    nlp.get_pipe("elq_linker").set_index(popular_index)
+    doc = nlp("paris or mercury")
+    assert {span.kb_id_ for span in doc.spans["mentions"]} == {"E6"}
+
+
+def test_a_popularity_weight_is_in_the_similarities_of_the_loss(make_pipeline, popular_index, gold_docs):
+    linker = make_pipeline("tok2vec", gold_docs, mention_weight=0.0).get_pipe("elq_linker")
+    linker.set_index(popular_index)
+    linker.cfg["popularity_weight"] = 0.5
+    doc = gold_docs[1]
+    (gold,) = doc.ents
+    rows, logits = linker.model.predict([doc])
+    similarities = rows.vectors[gold.start : gold.end].mean(axis=0) @ np.asarray(popular_index.vectors).T
+    similarities += 0.5 * np.log1p(POPULARITY)
+    expected = np.logaddexp.reduce(similarities) - similarities[4]
+    assert linker.get_loss([Example(doc, doc)], (rows, logits))[0] == pytest.approx(expected, rel=1e-5)
+
+
+def test_popular_entities_are_the_hard_negatives(make_pipeline, popular_index, gold_docs):
+    linker = make_pipeline("tok2vec", gold_docs, popularity_weight=1000.0).get_pipe("elq_linker")
+    linker.set_index(popular_index)
+    found = []
+    choose = linker.negatives
+
+    def watched(vectors, gold, search):
+        found.extend(search(vectors, 1)[0][:, 0].tolist())
+        return choose(vectors, gold, search)
+
+    linker.negatives = watched
+    doc = gold_docs[15]
+    linker.get_loss([Example(doc, doc)], linker.model.predict([doc]))
+    assert found == [5, 5]
+
+
+PARTLY = "is the jaguar older than new york city hall"
+
+
+def partly_marked(nlp, *texts, marked=True):
+    """Examples of docs of which not every mention is marked, "new york city" at most."""
+    examples = []
+    for text in texts:
+        doc = nlp.make_doc(text)
+        doc.ents = [Span(doc, 5, 8, label="X", kb_id="E5")] if marked else []
+        doc.user_data[COMPLETE] = False
+        examples.append(Example(nlp.make_doc(text), doc))
+    return examples
+
+
+def known_spans(linker, examples):
+    """The spans of which gold says whether they are mentions, and the others."""
+    docs = [example.predicted for example in examples]
+    tokens = [(i, token.i) for i, doc in enumerate(docs) for token in doc]
+    spans, places = [], []
+    for first, (owner, start) in enumerate(tokens):
+        for end in range(start + 1, len(docs[owner]) + 1):
+            spans.append(docs[owner][start:end])
+            places.append([first, first + end - start])
+    gold = collect_gold(examples, linker.index.positions)
+    known = linker._is_known(linker.index, docs, np.asarray(places), gold)
+    pairs = list(zip(spans, known, strict=True))
+    return [span for span, is_known in pairs if is_known], [span for span, is_known in pairs if not is_known]
+
+
+def test_text_without_a_mark_is_unknown_where_not_every_mention_is_marked(make_pipeline):
+    nlp = make_pipeline("tok2vec")
+    known, unknown = known_spans(nlp.get_pipe("elq_linker"), partly_marked(nlp, PARTLY))
+    assert known
+    assert all(span.start < 8 and span.end > 5 for span in known)
+    assert unknown
+    assert all(span.end <= 5 or span.start >= 8 for span in unknown)
+
+
+def test_unnamed_text_can_count_as_no_mention(make_pipeline):
+    nlp = make_pipeline("tok2vec", unmarked="unnamed")
+    known, unknown = known_spans(nlp.get_pipe("elq_linker"), partly_marked(nlp, PARTLY))
+    assert {span.text for span in unknown} == {"the jaguar", "jaguar"}
+    assert {"older", "hall", "new york city"} <= {span.text for span in known}
+
+
+def test_all_unmarked_text_can_count_as_no_mention(make_pipeline):
+    nlp = make_pipeline("tok2vec", unmarked="negative")
+    assert known_spans(nlp.get_pipe("elq_linker"), partly_marked(nlp, PARTLY))[1] == []
+
+
+@pytest.mark.parametrize("unmarked", ["ignore", "unnamed", "negative"])
+def test_everything_is_known_where_every_mention_is_marked(make_pipeline, gold_docs, unmarked):
+    nlp = make_pipeline("tok2vec", unmarked=unmarked)
+    assert known_spans(nlp.get_pipe("elq_linker"), examples_of(nlp, gold_docs[:3]))[1] == []
+
+
+def test_each_doc_of_a_batch_says_for_itself_whether_it_is_complete(make_pipeline, gold_docs):
+    nlp = make_pipeline("tok2vec")
+    empty = Example(nlp.make_doc(""), nlp.make_doc(""))
+    complete = examples_of(nlp, gold_docs[:1])
+    partly = partly_marked(nlp, PARTLY)
+    known, unknown = known_spans(nlp.get_pipe("elq_linker"), [*complete, empty, *partly, *complete])
+    assert {span.doc.text for span in unknown} == {PARTLY}
+    n_tokens = len(gold_docs[0])
+    assert sum(span.doc.text == gold_docs[0].text for span in known) == n_tokens * (n_tokens + 1)
+
+
+def test_unknown_spans_are_not_in_the_mention_loss(make_pipeline):
+    nlp = make_pipeline("tok2vec")
+    linker = nlp.get_pipe("elq_linker")
+    examples = partly_marked(nlp, "the jaguar", marked=False)
+    rows, logits = linker.model.predict([examples[0].predicted])
+
+    def loss(unmarked):
+        linker.cfg["unmarked"] = unmarked
+        value, (_, d_logits) = linker.get_loss(examples, (rows, logits))
+        return value, d_logits.any()
+
+    scores = [logits[s, 0] + logits[e - 1, 1] + logits[s:e, 2].sum() for s, e in [(0, 1), (0, 2), (1, 2)]]
+    assert loss("ignore") == (0.0, False)
+    assert loss("unnamed") == (pytest.approx(np.logaddexp(0, scores[0]), rel=1e-5), True)
+    assert loss("negative") == (pytest.approx(np.logaddexp(0, scores).mean(), rel=1e-5), True)
 
 
 def test_gold_of_unknown_entities_trains_mention_detection_only(make_pipeline):
@@ -263,14 +423,16 @@ def test_no_index_is_an_error_that_names_setting_and_command():
         ("max_mentions", -1),
         ("candidates", 0),
         ("name_weight", -1.0),
+        ("popularity_weight", -1.0),
         ("mention_name_weight", -1.0),
         ("mention_weight", -1.0),
+        ("unmarked", "guess"),
         ("existing_ents", "drop"),
         ("linking_loss", "hinge"),
     ],
 )
 def test_settings_are_checked(setting, value):
-    with pytest.raises(ELQError, match=f"`{setting}`.*{value}"):
+    with pytest.raises(ELQError, match=f"E002.*`{setting}`.*{value}"):
         spacy.blank("en").add_pipe("elq_linker", config={setting: value})
 
 

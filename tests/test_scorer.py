@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 from spacy.tokens import Doc, Span
 from spacy.training import Example
 
-from spacy_elq.gold import GOLD_KEY
-from spacy_elq.scorer import count_links, linker_score, make_linker_scorer, match
+from spacy_elq.gold import GOLD_KEY, LOST
+from spacy_elq.scorer import count_links, find_errors, linker_score, make_linker_scorer, match
 
 VOCAB = spacy.blank("en").vocab
 WORDS = list("abcdef")  # without blanks: token i is character i, and neighbours touch
@@ -159,6 +159,15 @@ def test_links_on_other_boundaries_are_wrong():
     assert counts([make_example([(0, 2, "E1")], [])], links=[[(0, 1, "E1")]])["links"] == (0, 1, 1)
 
 
+def test_gold_links_that_conversion_lost_are_missed_in_every_metric():
+    whole = make_example([(0, 1, "E1")], [(0, 1, "E1")])
+    damaged = make_example([(2, 3, "E2")], [(2, 3, "E2")])
+    damaged.reference.user_data[LOST] = 2
+    found = counts([whole, damaged], links=[[(0, 1, "E1")], [(2, 3, "E2")]])
+    assert found == dict.fromkeys(("weak", "strong", "mentions", "links"), (2, 0, 2))
+    assert linker_score([whole, damaged])["elq_weak_r"] == 0.5
+
+
 def test_the_gold_group_is_a_setting():
     examples = [make_example([(0, 1, "E1")], [(0, 1, "E1")], key="other")]
     assert counts(examples)["weak"] == (0, 1, 0)
@@ -212,3 +221,24 @@ def test_what_other_scorers_are_told_is_ignored():
 
 def test_no_gold_and_no_prediction_is_a_score_of_zero():
     assert linker_score([make_example([], [])])["elq_weak_f"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("gold", "found", "errors"),
+    [
+        ([(0, 2, "E1")], [(1, 3, "E1")], []),
+        ([(0, 2, "E1")], [], [((0, 2, "E1"), None)]),
+        ([], [(0, 2, "E1")], [(None, (0, 2, "E1"))]),
+        ([(0, 2, "E1")], [(1, 3, "E2")], [((0, 2, "E1"), (1, 3, "E2"))]),
+        ([(0, 2, "E1")], [(2, 3, "E1")], [((0, 2, "E1"), None), (None, (2, 3, "E1"))]),
+        ([(0, 2, "E1")], [(0, 1, "E1"), (1, 2, "E2")], [(None, (1, 2, "E2"))]),
+        (
+            [(0, 2, "E1"), (2, 4, "E2"), (4, 6, "E3")],
+            [(0, 2, "E1"), (3, 4, "E9")],
+            [((2, 4, "E2"), (3, 4, "E9")), ((4, 6, "E3"), None)],
+        ),
+    ],
+    ids=["none", "missed", "extra", "wrong", "beside", "two for one", "several"],
+)
+def test_errors_are_told_apart(gold, found, errors):
+    assert find_errors(gold, found) == errors

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import numeric_gradient, row_spans, rows
 
-from spacy_elq.spans import enumerate_spans, pool_spans, score_spans, to_row_spans
+from spacy_elq.spans import enumerate_spans, overlap_any, pool_spans, score_spans, to_row_spans
 from spacy_elq.types import Rows
 
 
@@ -102,3 +102,19 @@ def test_pool_gradient(data, n_rows):
 def test_pool_keeps_the_type_of_the_vectors():
     means, backprop = pool_spans(np.ones((3, 2), dtype="float32"), np.asarray([[0, 3]]))
     assert means.dtype == backprop(means).dtype == np.float32
+
+
+@given(row_spans(12, max_spans=10), row_spans(12, max_spans=5))
+def test_overlap_is_what_a_plain_loop_finds(spans, others):
+    expected = [any(start < e and s < end for s, e in others) for start, end in spans]
+    assert overlap_any(spans, others).tolist() == expected
+
+
+def test_neighbours_do_not_overlap():
+    others = np.asarray([[2, 4], [2, 3]])
+    assert overlap_any(np.asarray([[0, 2], [4, 6], [3, 4], [0, 9]]), others).tolist() == [
+        False,
+        False,
+        True,
+        True,
+    ]

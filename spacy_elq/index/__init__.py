@@ -1,6 +1,17 @@
 """The entity index: records, vectors and what searches them, on disk and memory-mapped."""
 
-from .encode import encode_catalogue
+from .encode import encode_catalogue, import_index
 from .entity_index import EntityIndex, build_index, build_index_loader, copy_index
+from .records import NAME, Records, open_catalogue
 
-__all__ = ["EntityIndex", "build_index", "build_index_loader", "copy_index", "encode_catalogue"]
+__all__ = [
+    "NAME",
+    "EntityIndex",
+    "Records",
+    "build_index",
+    "build_index_loader",
+    "copy_index",
+    "encode_catalogue",
+    "import_index",
+    "open_catalogue",
+]

@@ -16,6 +16,8 @@ LARGE = "HNSW128"
 # Up to here an exact search costs less than the encoder's forward pass.
 EXACT_UP_TO = 50_000
 HNSW_SETTINGS = {"efConstruction": 200, "efSearch": 256}
+# of the lists of an IVF index, one in so many is looked at
+IVF_SHARE = 16
 _CHUNK = 8192
 _TRAINING_VECTORS = 100_000
 
@@ -37,7 +39,7 @@ def build_backend(vectors: Array, path: Path, *, factory: str, progress: bool) -
     count, width = vectors.shape
     try:
         index = faiss.index_factory(width, factory, faiss.METRIC_INNER_PRODUCT)
-        settings = _apply_hnsw_settings(index)
+        settings = _apply_settings(index)
         if not index.is_trained:
             chosen = np.random.default_rng(0).permutation(count)[:_TRAINING_VECTORS]
             index.train(np.ascontiguousarray(vectors[np.sort(chosen)]))
@@ -81,10 +83,19 @@ class FaissBackend:
         return faiss.knn(queries, self._vectors, k, metric=faiss.METRIC_INNER_PRODUCT)[1]
 
 
-def _apply_hnsw_settings(index: Any) -> Dict[str, int]:
+def _apply_settings(index: Any) -> Dict[str, int]:
+    """Set how wide the search of an index is; what is set is written with it.
+
+    RETURNS (Dict[str, int]): The settings.
+    """
+    settings: Dict[str, int] = {}
     hnsw = getattr(faiss.downcast_index(index), "hnsw", None)
-    if hnsw is None:
-        return {}
-    for name, value in HNSW_SETTINGS.items():
-        setattr(hnsw, name, value)
-    return dict(HNSW_SETTINGS)
+    if hnsw is not None:
+        for name, value in HNSW_SETTINGS.items():
+            setattr(hnsw, name, value)
+        settings.update(HNSW_SETTINGS)
+    ivf = faiss.try_extract_index_ivf(index)
+    if ivf is not None:
+        ivf.nprobe = max(1, ivf.nlist // IVF_SHARE)
+        settings["nprobe"] = ivf.nprobe
+    return settings

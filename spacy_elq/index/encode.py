@@ -3,19 +3,21 @@
 import json
 import shutil
 from pathlib import Path
-from typing import Any, Dict, List, Tuple, Union
+from typing import Any, Dict, Iterable, List, Optional, Tuple, Union
 
 import numpy as np
 from tqdm import tqdm
 
 from ..catalogue import read_catalogue
-from ..errors import ELQError
-from ..types import Encoder
-from .entity_index import VECTORS, EntityIndex
+from ..errors import ELQError, Errors
+from ..types import Array, Encoder, Entity
+from .backend import HNSW_SETTINGS, build_backend, default_factory
+from .entity_index import SEARCH, VECTORS, EntityIndex
 from .records import ROLES, Records, write_records
-from .store import META, commit, write_json
+from .store import META, commit, link_or_copy, write_json
 
 DONE = "done.json"
+_ROWS = 8192
 
 
 def encode_catalogue(
@@ -65,8 +67,49 @@ def encode_catalogue(
     return EntityIndex.open(output)
 
 
+def import_index(
+    entities: Iterable[Entity],
+    vectors: Array,
+    output: Path,
+    encoder: Encoder,
+    *,
+    search: Optional[Path] = None,
+    factory: Optional[str] = None,
+    progress: bool = False,
+) -> EntityIndex:
+    """Make an index of vectors that were encoded elsewhere.
+
+    entities (Iterable[Entity]): The catalogue.
+    vectors (Array): (entities, width), may be memory-mapped: it is copied piece by piece.
+    encoder (Encoder): What encoded them, and will encode entities that come later.
+    search (Optional[Path]): A FAISS file over the vectors, used as it is; None builds one by `factory`.
+    RETURNS (EntityIndex): The index.
+    """
+    work = output / "partial"
+    work.mkdir(parents=True)
+    count, digest = write_records(entities, work)
+    if count != len(vectors):
+        raise ELQError(Errors.E051.format(vectors=len(vectors), entities=count))
+    copy = _open_vectors(work / VECTORS, vectors.shape)
+    for begin in tqdm(range(0, count, _ROWS), desc="Vectors", unit=f" x {_ROWS}", disable=not progress):
+        copy[begin : begin + _ROWS] = vectors[begin : begin + _ROWS]
+        copy.flush()
+    stamp = {**encoder.settings, "fingerprint": encoder.fingerprint}
+    meta = {"catalogue": digest, "encoder": stamp}
+    if search is None:
+        settings = build_backend(
+            copy, work / SEARCH, factory=factory or default_factory(count), progress=progress
+        )
+    else:
+        link_or_copy(search, work / SEARCH)
+        settings = {"factory": "HNSW128", **HNSW_SETTINGS}
+    roles = [VECTORS, *ROLES] + ([SEARCH] if (work / SEARCH).exists() else [])
+    commit(output, work, {**meta, "backend": settings}, roles)
+    return EntityIndex.open(output)
+
+
 def _prepare(catalogue: Path, work: Path, stamp: Dict[str, Any]) -> Tuple[str, List[int]]:
-    """Write the records; keep the vectors of an earlier run if they belong to the same work.
+    """Write the records anew; keep the vectors of an earlier run if they belong to the same work.
 
     RETURNS (Tuple[str, List[int]]): The digest of the catalogue and where the shards done begin.
     """
@@ -80,6 +123,8 @@ def _prepare(catalogue: Path, work: Path, stamp: Dict[str, Any]) -> Tuple[str, L
         raise
     stamp = {**stamp, "catalogue": digest, "count": count}
     if (work / VECTORS).exists() and _read_json(work / META) == stamp:
+        for role in ROLES:
+            (fresh / role).replace(work / role)
         shutil.rmtree(fresh)
         return digest, _read_json(work / DONE) or []
     shutil.rmtree(work, ignore_errors=True)

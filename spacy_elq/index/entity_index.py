@@ -15,6 +15,8 @@ from .store import commit, link_or_copy, read_meta, write_meta
 
 VECTORS, SEARCH = "vectors.npy", "search.faiss"
 _QUERIES_AT_ONCE = 1024
+# where popularity counts, so many times the candidates are looked at
+_WIDER = 5
 
 
 class EntityIndex:
@@ -75,23 +77,37 @@ class EntityIndex:
 
     def match_names(self, texts: Sequence[str]) -> Tuple[Array, Array, Array]:
         """RETURNS (Tuple[Array, Array, Array]): (matches,) the position of the text, ascending, the position
-        of an entity that bears it as a name, and how well they match: 1, or 0.5 for a similar spelling.
+        of an entity that bears it as a name, and how well they match: 1 as its title, 0.75 as another name,
+        0.5 in a similar spelling.
         """
         return self._records.match_names(texts)
 
+    @property
+    def log_popularity(self) -> Array:
+        """RETURNS (Array): (entities,) the logarithm of 1 + popularity."""
+        return self._records.log_popularity
+
     def search(
-        self, queries: Array, k: int, *, names: Sequence[str] = (), name_weight: float = 0.0
+        self,
+        queries: Array,
+        k: int,
+        *,
+        names: Sequence[str] = (),
+        name_weight: float = 0.0,
+        popularity_weight: float = 0.0,
     ) -> Tuple[Array, Array]:
         """Find candidates: the back end finds them, the stored vectors score them.
 
         queries (Array): (queries, width).
         k (int): Candidates per query; fewer where the catalogue is smaller.
         names (Sequence[str]): The text of each query, for `name_weight`.
-        name_weight (float): What is added to the similarity of entities that bear the text as a name,
-            half of it for a similar spelling; they are candidates even if their vectors are far. 0 is the
-            paper.
-        RETURNS (Tuple[Array, Array]): (queries, k) positions and exact inner products, best first;
-            -1 and minus infinity where the back end found fewer.
+        name_weight (float): What is added to the similarity of entities that bear the text as their title,
+            less for another name or a similar spelling; they are candidates even if their vectors are
+            far. 0 is the paper.
+        popularity_weight (float): What is added to the similarity of an entity for each e-fold of its
+            popularity. 0 is the paper.
+        RETURNS (Tuple[Array, Array]): (queries, k) positions and similarities, exact inner products and what
+            the weights add, best first; -1 and minus infinity where the back end found fewer.
         """
         if self._backend is None:
             raise ELQError(Errors.E033.format(path=self.path))
@@ -100,25 +116,34 @@ class EntityIndex:
         k = min(k, len(self))
         queries = queries.astype("float32")
         chunks = [
-            self._search_chunk(queries[begin : begin + _QUERIES_AT_ONCE], k)
+            self._search_chunk(queries[begin : begin + _QUERIES_AT_ONCE], k, popularity_weight)
             for begin in range(0, len(queries), _QUERIES_AT_ONCE)
         ]
         if not chunks:
             return np.zeros((0, k), dtype="int64"), np.zeros((0, k), dtype="float32")
         positions, similarities = (np.concatenate(arrays) for arrays in zip(*chunks, strict=True))
         if name_weight:
-            return self._add_named(queries, names, name_weight, positions, similarities)
+            weights = (name_weight, popularity_weight)
+            return self._add_named(queries, names, weights, positions, similarities)
         return positions, similarities
 
-    def _search_chunk(self, queries: Array, k: int) -> Tuple[Array, Array]:
+    def _search_chunk(self, queries: Array, k: int, popularity_weight: float) -> Tuple[Array, Array]:
         assert self._backend is not None
-        positions = self._backend.search(queries, k)
+        wider = min(_WIDER * k, len(self)) if popularity_weight else k
+        positions = self._backend.search(queries, wider)
         similarities = np.einsum("qw,qkw->qk", queries, self.vectors[positions])
+        if popularity_weight:
+            similarities += popularity_weight * self.log_popularity[positions]
         similarities = np.where(positions >= 0, similarities, -np.inf)
         return _best(positions, similarities, k)
 
     def _add_named(
-        self, queries: Array, names: Sequence[str], weight: float, positions: Array, similarities: Array
+        self,
+        queries: Array,
+        names: Sequence[str],
+        weights: Tuple[float, float],
+        positions: Array,
+        similarities: Array,
     ) -> Tuple[Array, Array]:
         """Put the entities that bear the names among the candidates, keeping as many as there were."""
         owners, entities, degrees = self.match_names(names)
@@ -128,7 +153,7 @@ class EntityIndex:
         scores = np.full(named.shape, -np.inf, dtype="float32")
         named[owners, columns] = entities
         exact = np.einsum("qw,qw->q", queries[owners], self.vectors[entities])
-        scores[owners, columns] = exact + weight * degrees
+        scores[owners, columns] = exact + weights[0] * degrees + weights[1] * self.log_popularity[entities]
         twice = (positions[:, :, None] == named[:, None, :]).any(axis=2)
         return _best(
             np.concatenate([np.where(twice, -1, positions), named], axis=1),

@@ -3,40 +3,65 @@
 import hashlib
 import json
 import mmap
+import tempfile
 from array import array
 from pathlib import Path
-from typing import Iterable, List, Sequence, Tuple
+from typing import Any, Iterable, List, Sequence, Tuple
 
 import numpy as np
 
-from ..catalogue import entity_from_dict, entity_names, entity_to_dict, normalize_name, skeleton
+from ..catalogue import (
+    entity_from_dict,
+    entity_names,
+    entity_to_dict,
+    normalize_name,
+    read_catalogue,
+    skeleton,
+)
 from ..types import Array, Entity
 
 RECORDS, OFFSETS, IDS, NAMES = "records.jsonl", "offsets.npy", "ids.npy", "names.npy"
-ROLES = (RECORDS, OFFSETS, IDS, NAMES)
+POPULARITY = "popularity.npy"
+# how well a text matches an entity: as its title, as another of its names, in a similar spelling
+TITLE, NAME, SPELLING = 1.0, 0.75, 0.5
+ROLES = (RECORDS, OFFSETS, IDS, NAMES, POPULARITY)
 
 
 def write_records(entities: Iterable[Entity], folder: Path) -> Tuple[int, str]:
-    """Write the entities, where each begins, and tables from ids and from names to positions.
+    """Write the entities, where each begins, tables from ids and from names to positions, and how popular
+    each is.
 
     RETURNS (Tuple[int, str]): The number of entities and the digest of the catalogue.
     """
     digest = hashlib.sha256()
     offsets, ids, names, named = [0], array("Q"), array("Q"), array("Q")
+    popularity = array("d")
     with (folder / RECORDS).open("wb") as file_:
         for entity in entities:
             line = json.dumps(entity_to_dict(entity), ensure_ascii=False).encode("utf8") + b"\n"
             file_.write(line)
             digest.update(line)
             offsets.append(offsets[-1] + len(line))
-            keys = {key for name in entity_names(entity) for key in _name_keys(name)}
+            keys = {key for name in entity_names(entity) for key in _name_keys(name)[1:]}
+            keys.update(_name_keys(normalize_name(entity.title))[:1])
             names.extend(_hash(key) for key in sorted(keys))
             named.extend([len(ids)] * len(keys))
             ids.append(_hash(entity.id))
+            popularity.append(entity.popularity)
     np.save(folder / OFFSETS, np.asarray(offsets, dtype="int64"))
     np.save(folder / IDS, _table(ids, range(len(ids))))
     np.save(folder / NAMES, _table(names, named))
+    np.save(folder / POPULARITY, np.log1p(np.asarray(popularity)).astype("float32"))
     return len(ids), digest.hexdigest()[:16]
+
+
+def open_catalogue(catalogue: Path) -> "Records":
+    """RETURNS (Records): The entities of a catalogue, in temporary files that go with the process."""
+    folder = tempfile.TemporaryDirectory(prefix="spacy-elq-")
+    write_records(read_catalogue(catalogue), Path(folder.name))
+    records = Records(*(Path(folder.name) / role for role in ROLES))
+    records.keep_alive = folder
+    return records
 
 
 def _table(keys: Sequence[int], positions: Sequence[int]) -> Array:
@@ -49,13 +74,18 @@ def _table(keys: Sequence[int], positions: Sequence[int]) -> Array:
 class Records:
     """Read access to what `write_records` wrote."""
 
-    def __init__(self, records: Path, offsets: Path, ids: Path, names: Path) -> None:
-        """Map the four files."""
+    def __init__(self, records: Path, offsets: Path, ids: Path, names: Path, popularity: Path) -> None:
+        """Map the files.
+
+        popularity (Path): The logarithm of 1 + popularity.
+        """
+        self.keep_alive: Any = None
         with records.open("rb") as file_:
             self._data = mmap.mmap(file_.fileno(), 0, access=mmap.ACCESS_READ)
         self._offsets = np.load(offsets, mmap_mode="r")
         self._ids = np.load(ids, mmap_mode="r")
         self._names = np.load(names, mmap_mode="r")
+        self.log_popularity: Array = np.load(popularity, mmap_mode="r")
 
     def __len__(self) -> int:
         """RETURNS (int): The number of entities."""
@@ -81,11 +111,11 @@ class Records:
 
         texts (Sequence[str]): Names as people write them.
         RETURNS (Tuple[Array, Array, Array]): (matches,) the position of the text, ascending, the position
-            of the entity, and how well they match: 1, or 0.5 for a similar spelling.
+            of the entity, and how well they match: `TITLE`, `NAME` or `SPELLING`.
         """
         keys = [_name_keys(normalize_name(text)) for text in texts]
         owners = np.repeat(np.arange(len(keys)), [len(own) for own in keys])
-        degrees = np.asarray([1.0 - 0.5 * i for own in keys for i in range(len(own))])
+        degrees = np.asarray([degree for own in keys for degree in (TITLE, NAME, SPELLING)[: len(own)]])
         wanted = np.asarray([_hash(key) for own in keys for key in own], dtype="uint64")
         begins = np.searchsorted(self._names[0], wanted, side="left")
         counts = np.searchsorted(self._names[0], wanted, side="right") - begins
@@ -93,7 +123,7 @@ class Records:
         places = np.arange(counts.sum()) + np.repeat(begins - first, counts)
         entities = self._names[1, places].astype("int64")
         owners, degrees = np.repeat(owners, counts), np.repeat(degrees, counts)
-        # who matches in both ways counts once, by the better one
+        # who matches in several ways counts once, by the best one
         order = np.lexsort((-degrees, entities, owners))
         owners, entities, degrees = owners[order], entities[order], degrees[order]
         new = np.ones(len(owners), dtype=bool)
@@ -106,8 +136,11 @@ class Records:
 
 
 def _name_keys(name: str) -> List[str]:
-    """RETURNS (List[str]): What a normalized name is found by: itself and its skeleton."""
-    return [key for key in (name, "~" + skeleton(name)) if len(key) > 1 or key == name != ""]
+    """RETURNS (List[str]): What a normalized name is found by: as a title, as a name, and its skeleton where
+    it has one.
+    """
+    keys = ["=" + name, name] if name else []
+    return [*keys, "~" + skeleton(name)] if skeleton(name) else keys
 
 
 def _hash(id_: str) -> int:

@@ -13,10 +13,10 @@ from typing import Any, Dict, Iterable
 
 from ..errors import ELQError, Errors
 
-FORMAT = 1
+FORMAT = 2
 META = "meta.json"
 # what the names of the files of an index begin with
-_STEMS = ("records", "offsets", "ids", "names", "vectors", "search")
+_STEMS = ("records", "offsets", "ids", "names", "popularity", "vectors", "search")
 
 
 def read_meta(folder: Path) -> Dict[str, Any]:

@@ -27,8 +27,10 @@ class Numbers:
         return np.stack([seed.normal(size=WIDTH).astype("float32") for seed in seeds])
 
 
-def encode_numbers(folder, count, encoder=None):
-    lines = [json.dumps({"id": str(i), "title": f"Number {i}"}) for i in range(count)]
+def encode_numbers(folder, count, encoder=None, popularity=lambda i: 0):
+    lines = [
+        json.dumps({"id": str(i), "title": f"Number {i}", "popularity": popularity(i)}) for i in range(count)
+    ]
     catalogue = folder / "numbers.jsonl"
     catalogue.write_text("\n".join(lines))
     return encode_catalogue(catalogue, folder / "vectors", encoder or Numbers()).path
@@ -94,7 +96,18 @@ def test_a_missing_folder_is_an_error_with_the_commands_to_type(tmp_path):
     assert str(tmp_path / "nowhere") in str(error.value)
 
 
-@pytest.mark.parametrize("role", ["vectors.npy", "records.jsonl", "offsets.npy", "ids.npy", "search.faiss"])
+@pytest.mark.parametrize(
+    "role",
+    [
+        "vectors.npy",
+        "records.jsonl",
+        "offsets.npy",
+        "ids.npy",
+        "names.npy",
+        "popularity.npy",
+        "search.faiss",
+    ],
+)
 @pytest.mark.parametrize("damage", ["is missing", "bytes instead of"])
 def test_every_file_is_checked(hnsw, tmp_path, role, damage):
     folder = shutil.copytree(hnsw.path, tmp_path / "copy")
@@ -171,9 +184,10 @@ def test_equal_similarities_are_ordered_by_position(tmp_path):
     assert positions.tolist() == [sorted(positions[0].tolist())]
 
 
-def test_what_was_not_found_stands_last(numbers, tmp_path, queries):
+@pytest.mark.parametrize("popularity_weight", [0.0, 1.0])
+def test_what_was_not_found_stands_last(numbers, tmp_path, queries, popularity_weight):
     index = build_index(numbers, tmp_path / "index", factory="IVF8,Flat")
-    positions, similarities = index.search(queries, 300)
+    positions, similarities = index.search(queries, 300, popularity_weight=popularity_weight)
     np.testing.assert_array_equal(positions == -1, np.isneginf(similarities))
     assert (positions[:, 0] >= 0).all()
     assert (positions[:, -1] == -1).all()
@@ -316,9 +330,11 @@ def test_a_copy_replaces_the_index_that_was_there(hnsw, numbers, tmp_path):
     assert names(tmp_path / "copy") == names_in_meta(hnsw)
 
 
-def named_search(index, queries, texts, k, weight):
-    """What a plain loop finds: every entity, its similarity plus the weight if it bears the name."""
-    similarities = queries @ np.asarray(index.vectors).T
+def named_search(index, queries, texts, k, weight, popularity=0.0):
+    """What a plain loop finds: every entity, its similarity plus `popularity`, plus the weight if it bears
+    the name.
+    """
+    similarities = queries @ np.asarray(index.vectors).T + popularity
     for row, text in enumerate(texts):
         number = text.removeprefix("number ")
         if number.isdigit():
@@ -352,3 +368,77 @@ def test_names_without_bearers_change_nothing(numbers, tmp_path, queries):
     found = index.search(queries, 5, names=["nobody"] * len(queries), name_weight=9.0)
     for a, b in zip(found, index.search(queries, 5), strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize(
+    ("text", "gained"),
+    [
+        ("Paris", {0: 8.0, 1: 6.0}),
+        ("city of light", {0: 6.0}),
+        ("pariss", {0: 4.0, 1: 4.0}),
+    ],
+)
+def test_a_title_gets_the_whole_weight_and_other_names_less(index, text, gained):
+    query = np.asarray(index.vectors[2:3])
+    (positions,), (similarities,) = index.search(query, 10, names=[text], name_weight=8.0)
+    more = similarities - (index.vectors @ query[0])[positions]
+    expected = [gained.get(position, 0.0) for position in positions.tolist()]
+    np.testing.assert_allclose(more, expected, atol=1e-3)
+
+
+# Popularity
+
+
+def popularity_of(i):
+    return (i * 37) % 1000
+
+
+LOG_POPULARITY = np.log1p([popularity_of(i) for i in range(300)])
+
+
+@pytest.fixture(scope="module")
+def popular(tmp_path_factory):
+    """The same 300 entities, each of another popularity."""
+    folder = tmp_path_factory.mktemp("popular")
+    return build_index(encode_numbers(folder, 300, popularity=popularity_of), folder / "index")
+
+
+def test_the_popularity_of_entities_is_in_the_index(popular, numbers):
+    np.testing.assert_allclose(popular.log_popularity, LOG_POPULARITY, rtol=1e-6)
+    assert not EntityIndex.open(numbers).log_popularity.any()
+
+
+def test_popularity_is_added_with_its_weight(popular, queries):
+    positions, similarities = popular.search(queries, 60, popularity_weight=0.7)
+    expected, scores = named_search(popular, queries, [], 60, 0.0, 0.7 * LOG_POPULARITY)
+    np.testing.assert_array_equal(positions, expected)
+    np.testing.assert_allclose(similarities, scores, rtol=1e-4)
+
+
+def test_popularity_counts_for_nothing_unless_asked_for(popular, numbers, tmp_path, queries):
+    assert_same_answers(popular, build_index(numbers, tmp_path / "index"), queries)
+
+
+def test_a_popular_entity_comes_in_from_beyond_the_nearest(popular, queries):
+    nearest = popular.search(queries, 25)[0]
+    positions, _ = popular.search(queries, 5, popularity_weight=1e5)
+    best = LOG_POPULARITY[nearest].argmax(axis=1)
+    assert (best >= 5).any()
+    np.testing.assert_array_equal(positions[:, 0], np.take_along_axis(nearest, best[:, None], axis=1)[:, 0])
+
+
+def test_names_and_popularity_add_up(popular, queries):
+    texts = [f"number {i}" if i % 2 else "nobody" for i in range(len(queries))]
+    positions, similarities = popular.search(queries, 60, names=texts, name_weight=4.0, popularity_weight=0.7)
+    expected, scores = named_search(popular, queries, texts, 60, 4.0, 0.7 * LOG_POPULARITY)
+    np.testing.assert_array_equal(positions, expected)
+    np.testing.assert_allclose(similarities, scores, rtol=1e-4)
+
+
+def test_vectors_of_the_format_before_popularity_are_refused(popular, tmp_path):
+    folder = shutil.copytree(popular.path, tmp_path / "copy")
+    meta = json.loads((folder / "meta.json").read_text())
+    assert meta["format"] == 2
+    (folder / "meta.json").write_text(json.dumps({**meta, "format": 1}))
+    with pytest.raises(ELQError, match=r"has format 1, .* reads format 2"):
+        EntityIndex.open(folder)

@@ -73,7 +73,7 @@ def test_every_entity_gets_its_vector(run, output, vectors_path):
     assert encoded.stamp == expected.stamp
     assert [encoded.entity(i).id for i in range(10)] == [entity["id"] for entity in ENTITIES]
     np.testing.assert_allclose(encoded.vectors, expected.vectors, atol=1e-5)
-    assert len(names(output)) == 6, "meta.json and five files: the partial folder is gone"
+    assert len(names(output)) == 7, "meta.json and six files: the partial folder is gone"
 
 
 def test_the_encoder_is_named_in_meta(run, output, entity_encoder):
@@ -99,7 +99,15 @@ def test_a_stopped_run_goes_on_where_it_was(run, output, tmp_path, stop_after):
         EntityIndex.open(output)
     assert run() == SHARDS[stop_after:]
     np.testing.assert_array_equal(EntityIndex.open(output).vectors, whole)
-    assert len(names(output)) == 6
+    assert len(names(output)) == 7
+
+
+def test_a_run_that_goes_on_writes_the_records_anew(run, output):
+    run(stop_after=2)
+    (popularity,) = output.rglob("popularity*")
+    popularity.unlink()
+    assert run() == SHARDS[2:]
+    assert len(EntityIndex.open(output).log_popularity) == 10
 
 
 def test_a_run_may_be_stopped_twice(run):
@@ -157,7 +165,7 @@ def test_the_earlier_vectors_stay_usable_until_the_new_are_complete(run, output,
     assert EntityIndex.open(output).stamp == old
     assert run(changed_catalogue) == SHARDS[2:]
     assert EntityIndex.open(output).stamp != old
-    assert len(names(output)) == 6
+    assert len(names(output)) == 7
 
 
 def test_a_bad_catalogue_leaves_all_as_it_was(run, output, tmp_path, catalogue_path):
@@ -177,4 +185,4 @@ def test_what_a_killed_run_left_behind_is_no_hindrance(run, output):
     (output / "partial-new").mkdir(parents=True)
     (output / "partial-new" / "records.jsonl").write_text("half")
     assert run() == SHARDS
-    assert len(names(output)) == 6
+    assert len(names(output)) == 7

@@ -1,3 +1,4 @@
+import json
 import tempfile
 from pathlib import Path
 
@@ -6,6 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from spacy_elq.catalogue import entity_to_dict
+from spacy_elq.errors import ELQError
+from spacy_elq.index import open_catalogue
 from spacy_elq.index import records as module
 from spacy_elq.index.records import ROLES, Records, write_records
 from spacy_elq.types import Entity
@@ -78,14 +82,15 @@ def test_write_gives_the_count_and_a_digest_that_stays(tmp_path):
         ENTITIES[::-1],
         [*ENTITIES[:2], Entity("É", "😀", "A face!")],
         [*ENTITIES[:2], Entity("É", "😀", "A face.", ids={"a": "b"})],
+        [*ENTITIES[:2], Entity("É", "😀", "A face.", popularity=1)],
     ],
-    ids=["fewer", "other order", "other description", "other ids"],
+    ids=["fewer", "other order", "other description", "other ids", "other popularity"],
 )
 def test_the_digest_tells_catalogues_apart(tmp_path, entities):
     assert digest_of(tmp_path, entities) != digest_of(tmp_path, ENTITIES)
 
 
-def test_every_bearer_of_a_name_is_found(tmp_path):
+def test_every_bearer_of_a_name_is_found_and_a_title_counts_more(tmp_path):
     paris = [
         Entity("E1", "Paris"),
         Entity("E2", "Paris, Texas"),
@@ -95,8 +100,8 @@ def test_every_bearer_of_a_name_is_found(tmp_path):
     assert list(zip(*(array.tolist() for array in found), strict=True)) == [
         (0, 2, 1.0),
         (3, 0, 1.0),
-        (3, 1, 1.0),
-        (3, 2, 1.0),
+        (3, 1, 0.75),
+        (3, 2, 0.75),
     ]
 
 
@@ -110,3 +115,51 @@ def test_a_similar_spelling_counts_half(tmp_path):
 
 def test_no_texts_have_no_bearers(tmp_path):
     assert [len(array) for array in store(tmp_path, ENTITIES).match_names([])] == [0, 0, 0]
+
+
+@settings(deadline=None)
+@given(st.lists(st.floats(0, 1e14), min_size=1, max_size=10))
+def test_popularity_is_kept_as_a_logarithm(popularity):
+    with tempfile.TemporaryDirectory() as folder:
+        entities = [Entity(str(i), "title", popularity=value) for i, value in enumerate(popularity)]
+        found = store(folder, entities).log_popularity
+        np.testing.assert_allclose(found, np.log1p(popularity), rtol=1e-6, atol=1e-30)
+        assert found.dtype == np.float32
+
+
+def test_nobody_is_popular_unless_the_catalogue_says_so(tmp_path):
+    assert store(tmp_path, ENTITIES).log_popularity.tolist() == [0.0, 0.0, 0.0]
+
+
+@pytest.fixture
+def catalogue(tmp_path):
+    path = tmp_path / "entities.jsonl"
+    lines = [json.dumps(entity_to_dict(entity)) for entity in [*ENTITIES, Entity("E4", "Rome", popularity=7)]]
+    path.write_text("\n".join(lines), encoding="utf8")
+    return path
+
+
+def test_a_catalogue_can_be_looked_up_without_an_index(catalogue):
+    records = open_catalogue(catalogue)
+    assert len(records) == 4
+    assert [records.get(i) for i in range(3)] == ENTITIES
+    assert records.positions(["E4", "E404", "E1"]).tolist() == [3, -1, 0]
+    assert records.match_names(["rome"])[1].tolist() == [3]
+    np.testing.assert_allclose(records.log_popularity, [0, 0, 0, np.log(8)], rtol=1e-6)
+
+
+def test_the_files_of_a_catalogue_last_as_long_as_it_is_used(catalogue, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    used = [open_catalogue(catalogue)]
+    (folder,) = tmp_path.glob("spacy-elq-*")
+    assert {path.name for path in folder.iterdir()} == set(ROLES)
+    with pytest.warns(ResourceWarning):
+        used.clear()
+    assert not folder.exists()
+
+
+def test_a_broken_catalogue_is_an_error_with_its_line(catalogue):
+    with catalogue.open("a") as file_:
+        file_.write("\n{")
+    with pytest.raises(ELQError, match="line 5"):
+        open_catalogue(catalogue)

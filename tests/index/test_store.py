@@ -144,7 +144,14 @@ def test_meta_that_is_not_json_is_damage(stored, text):
 
 
 @pytest.mark.parametrize(
-    ("meta", "found"), [({"format": 2, "files": {}}, "2"), ({}, "None"), ([], "None"), (None, "None")]
+    ("meta", "found"),
+    [
+        ({"format": FORMAT - 1, "files": {}}, str(FORMAT - 1)),
+        ({"format": FORMAT + 1, "files": {}}, str(FORMAT + 1)),
+        ({}, "None"),
+        ([], "None"),
+        (None, "None"),
+    ],
 )
 def test_another_format_is_named(stored, meta, found):
     (stored / "meta.json").write_text(json.dumps(meta))
