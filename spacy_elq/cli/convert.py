@@ -1,15 +1,27 @@
 """`spacy elq convert`."""
 
+import shutil
+from itertools import islice
 from pathlib import Path
-from typing import Optional
+from typing import Iterable, Iterator, List, Optional
 
 import typer
-from spacy.tokens import DocBin
+from spacy.tokens import Doc, DocBin
 from spacy.util import get_lang_class
 from tqdm import tqdm
 from wasabi import msg
 
-from ..corpora import FORMATS, Report, guess_format, questions_to_docs, read_questions
+from ..corpora import (
+    FORMATS,
+    Report,
+    choose_questions,
+    guess_format,
+    questions_to_docs,
+    read_ids,
+    read_questions,
+    read_translation,
+    translate_ids,
+)
 from ..errors import ELQError, Errors
 from ._util import command
 
@@ -17,9 +29,10 @@ from ._util import command
 @command("convert")
 def convert_cli(
     input_path: Path = typer.Argument(
-        ..., help="Question set: marked text (.txt) or JSONL with character spans (.jsonl)"
+        ...,
+        help="Question set: marked text (.txt), JSONL with character spans (.jsonl, .jsonl.gz) or EL4QA (.json)",
     ),
-    output_path: Path = typer.Argument(..., help="The .spacy file to write"),
+    output_path: Path = typer.Argument(..., help="The .spacy file to write; a folder with --chunk"),
     format: Optional[str] = typer.Option(
         None,
         "--format",
@@ -27,6 +40,20 @@ def convert_cli(
         help=f"Format of the input ({', '.join(FORMATS)}); by default from its suffix",
     ),
     lang: str = typer.Option("en", "--lang", "-l", help="Language code of the tokenizer"),
+    entities: Optional[Path] = typer.Option(
+        None, "--entities", "-e", help="Catalogue, to translate gold ids of another system (--ids) to its own"
+    ),
+    ids: str = typer.Option(
+        "wikidata", "--ids", "-i", help='The system that gold ids are of, a key of "ids" in the catalogue'
+    ),
+    only: Optional[Path] = typer.Option(
+        None, "--only", "-o", help="Take these questions only: a JSON list of question ids, or one a line"
+    ),
+    without: Optional[Path] = typer.Option(None, "--without", "-w", help="Leave these questions out"),
+    chunk: int = typer.Option(
+        0, "--chunk", "-c", min=0, help="Write a folder of files with so many questions each"
+    ),
+    limit: int = typer.Option(0, "--limit", "-n", min=0, help="Stop after so many questions; 0 takes all"),
 ) -> None:
     """Convert a question set with gold links to spaCy's binary format, for training and evaluation.
 
@@ -37,25 +64,58 @@ def convert_cli(
 
         what year did [shaq](Q169452) join the nba
 
-    JSONL has "text" and "spans", each with "start", "end" (characters, half-open) and "id".
+    JSONL has "text" and "spans", each with "start", "end" (characters, half-open) and "id"; "complete":
+    false says that not every mention is marked, so that training takes the rest for unknown. EL4QA is the
+    JSON of WebQSP_EL and GraphQuestions_EL ("utterance", "entities", "entities_pos").
 
     Gold links that do not fit the tokens are dropped and counted. All others go into the span group
     "gold_links" of each doc, and into doc.ents where they do not overlap.
     """
-    report = convert(input_path, output_path, format=format, lang=lang)
+    report = convert(
+        input_path,
+        output_path,
+        format=format,
+        lang=lang,
+        entities=entities,
+        ids=ids,
+        only=only,
+        without=without,
+        chunk=chunk,
+        limit=limit,
+    )
     msg.good(f"{output_path}: {report.questions} questions, {report.mentions} gold links")
     if any(report.kinds):
         kinds = ", ".join(f"{kind or 'none'} {n}" for kind, n in report.kinds.items())
         msg.text(f"Kinds: {kinds}")
+    if report.left_out:
+        msg.info(f"{report.left_out} questions left out (--only, --without)")
+    if report.incomplete:
+        msg.info(f"{report.incomplete} questions are partly marked: text without a mark counts as unknown")
+    if report.unknown:
+        msg.warn(f"{report.unknown} gold links have an id that the catalogue does not know; they keep it")
     if report.overlapping:
         msg.info(f"{report.overlapping} gold links overlap with others: in the span group only")
     if report.misfits:
-        msg.warn(f"{report.misfits} gold links do not fit the tokens and were dropped, such as")
+        msg.warn(
+            f"{report.misfits} gold links do not fit the tokens: not used for training, missed in tests. Such as"
+        )
         for example in report.examples:
             msg.text(f"  {example}")
 
 
-def convert(input_path: Path, output_path: Path, *, format: Optional[str] = None, lang: str = "en") -> Report:
+def convert(
+    input_path: Path,
+    output_path: Path,
+    *,
+    format: Optional[str] = None,
+    lang: str = "en",
+    entities: Optional[Path] = None,
+    ids: str = "wikidata",
+    only: Optional[Path] = None,
+    without: Optional[Path] = None,
+    chunk: int = 0,
+    limit: int = 0,
+) -> Report:
     """Convert a question set.
 
     RETURNS (Report): What was read and dropped.
@@ -64,12 +124,50 @@ def convert(input_path: Path, output_path: Path, *, format: Optional[str] = None
         nlp = get_lang_class(lang)()
     except ImportError as err:
         raise ELQError(Errors.E046.format(found=lang, problem=str(err).splitlines()[0])) from None
-    questions = read_questions(input_path, format=format or guess_format(input_path))
     report = Report()
+    questions = read_questions(input_path, format=format or guess_format(input_path))
+    if only is not None or without is not None:
+        chosen, dropped = (read_ids(path) if path else None for path in (only, without))
+        questions = choose_questions(questions, report, only=chosen, without=dropped)
+    if entities is not None:
+        questions = translate_ids(questions, read_translation(entities, ids), report)
+    questions = islice(questions, limit or None)
     bar = tqdm(questions, desc="Convert", unit=" questions", mininterval=1.0)
-    docs = DocBin(store_user_data=True)
-    for doc in questions_to_docs(bar, nlp, report):
-        docs.add(doc)
-    output_path.parent.mkdir(parents=True, exist_ok=True)
-    docs.to_disk(output_path)
+    docs = questions_to_docs(bar, nlp, report)
+    if chunk:
+        _write_chunks(docs, output_path, chunk)
+    else:
+        output_path.parent.mkdir(parents=True, exist_ok=True)
+        _to_doc_bin(docs).to_disk(output_path)
     return report
+
+
+def _write_chunks(docs: Iterable[Doc], folder: Path, size: int) -> None:
+    """Write files of `size` docs, numbered. Those of an earlier conversion go when the new ones are there."""
+    if folder.exists() and not folder.is_dir():
+        raise ELQError(Errors.E054.format(path=folder))
+    work = folder / "partial"
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    try:
+        for number, batch in enumerate(_batches(docs, size)):
+            _to_doc_bin(batch).to_disk(work / f"{number:05}.spacy")
+        for old in folder.glob("[0-9][0-9][0-9][0-9][0-9].spacy"):
+            old.unlink()
+        for new in sorted(work.iterdir()):
+            new.rename(folder / new.name)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _batches(docs: Iterable[Doc], size: int) -> Iterator[List[Doc]]:
+    iterator = iter(docs)
+    while batch := list(islice(iterator, size)):
+        yield batch
+
+
+def _to_doc_bin(docs: Iterable[Doc]) -> DocBin:
+    doc_bin = DocBin(store_user_data=True)
+    for doc in docs:
+        doc_bin.add(doc)
+    return doc_bin

@@ -85,7 +85,8 @@ def read_records(lines: Iterable[bytes], *, is_jsonl: bool, name: str) -> Iterat
             expected = 'a JSON object with a string "text"' if is_jsonl else "text in UTF-8"
             problem = f"expected {expected} ({type(err).__name__}: {err})"
             found = line[:120].decode("utf8", errors="replace").strip()
-            raise ELQError(Errors.E040.format(path=name, line=number, problem=problem, found=found)) from None
+            where = f"line {number}"
+            raise ELQError(Errors.E040.format(path=name, where=where, problem=problem, found=found)) from None
 
 
 def _parse_record(text: str) -> Dict[str, Any]:

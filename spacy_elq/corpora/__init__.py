@@ -1,6 +1,7 @@
 """Readers of question sets: from a file to questions with character spans."""
 
 from .base import Question, QuestionSpan, Report, questions_to_docs
+from .choose import choose_questions, read_ids, read_translation, translate_ids
 from .formats import FORMATS, guess_format, read_questions
 
 __all__ = [
@@ -8,7 +9,11 @@ __all__ = [
     "Question",
     "QuestionSpan",
     "Report",
+    "choose_questions",
     "guess_format",
     "questions_to_docs",
+    "read_ids",
     "read_questions",
+    "read_translation",
+    "translate_ids",
 ]

@@ -1,9 +1,11 @@
 """The formats that `elq convert` reads."""
 
+import gzip
 import json
 import re
+import zlib
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Tuple, Union
 
 from ..errors import ELQError, Errors
 from .base import Question, QuestionSpan
@@ -25,34 +27,76 @@ def read_marked(path: Path) -> Iterator[Question]:
 
 
 def read_jsonl(path: Path) -> Iterator[Question]:
-    """JSONL: `text`, `spans` with `start`, `end` (characters, half-open) and `id`; optional `kind`."""
-    for number, line in _lines(path):
-        try:
-            record = json.loads(line)
-        except ValueError as err:
-            raise _error(path, number, f"not valid JSON ({err})", line) from None
-        if not isinstance(record, dict) or not isinstance(record.get("text"), str):
-            raise _error(path, number, "expected an object with a string `text`", line)
+    """JSONL: `text`, `spans` with `start`, `end` (characters, half-open) and `id`; optional `kind`, `qid`,
+    and `complete: false` where not every mention is marked. The file may be compressed (.gz).
+    """
+    for number, record in _records(path):
+        if not isinstance(record.get("text"), str):
+            raise _error(path, number, "expected an object with a string `text`", json.dumps(record))
         given = record.get("spans")
         if not isinstance(given, (list, type(None))):
             raise _error(path, number, "`spans` must be a list", str(given))
+        complete = record.get("complete", True)
+        if not isinstance(complete, bool):
+            raise _error(path, number, "`complete` must be true or false", str(complete))
         spans = [_parse_span(path, number, span) for span in given or []]
-        for span in spans:
-            if not 0 <= span.start < span.end <= len(record["text"]):
-                raise _error(path, number, "a span outside of the text", str(span))
-        yield Question(record["text"], spans, str(record.get("kind") or ""))
+        _check_spans(path, number, record["text"], spans)
+        yield Question(record["text"], spans, str(record.get("kind") or ""), _id(record, "qid"), complete)
+
+
+def read_el4qa(path: Path) -> Iterator[Question]:
+    """The JSON of WebQSP_EL and GraphQuestions_EL: a list of objects with `question_id`, `utterance`,
+    `entities` (Wikidata ids) and `entities_pos` (their character ranges, half-open).
+    """
+    text = "\n".join(line for _, line in _lines(path))
+    try:
+        records = json.loads(text)
+    except ValueError as err:
+        raise _error(path, getattr(err, "lineno", 1), f"not valid JSON ({err})", text) from None
+    if not isinstance(records, list):
+        raise _error(path, 1, "expected a list of questions", type(records).__name__)
+    for number, record in enumerate(records, 1):
+        where = f"question {number}"
+        if not isinstance(record, dict) or not isinstance(record.get("utterance"), str):
+            raise _error(path, where, "expected an object with a string `utterance`", json.dumps(record))
+        ids, ranges = record.get("entities") or [], record.get("entities_pos") or []
+        if not isinstance(ids, list) or not isinstance(ranges, list) or len(ids) != len(ranges):
+            problem = "`entities` and `entities_pos` must be lists of one length"
+            raise _error(path, where, problem, json.dumps([ids, ranges]))
+        spans = _parse_ranges(path, where, record["utterance"], ids, ranges)
+        yield Question(record["utterance"], spans, id=_id(record, "question_id"))
+
+
+def read_elq(path: Path) -> Iterator[Question]:
+    """The training files of the published ELQ code (`tokenized/*.jsonl`): `id`, `text`, `mentions` (character
+    ranges, half-open) and `entity`, the titles of their entities, which become the ids.
+
+    The word pieces beside them (`tokenized_text_ids`, `tokenized_mention_idxs`) say the same once more.
+    """
+    for number, record in _records(path):
+        if not isinstance(record.get("text"), str):
+            raise _error(path, number, "expected a string `text`", json.dumps(record))
+        titles, ranges = record.get("entity") or [], record.get("mentions") or []
+        if not isinstance(titles, list) or not isinstance(ranges, list) or len(titles) != len(ranges):
+            problem = "`entity` and `mentions` must be lists of one length"
+            raise _error(path, number, problem, json.dumps([titles, ranges]))
+        spans = _parse_ranges(path, number, record["text"], titles, ranges)
+        yield Question(record["text"], spans, id=_id(record, "id"))
 
 
 FORMATS: Dict[str, Callable[[Path], Iterator[Question]]] = {
     "marked": read_marked,
     "jsonl": read_jsonl,
+    "el4qa": read_el4qa,
+    "elq": read_elq,
 }
-_SUFFIXES = {".txt": "marked", ".md": "marked", ".jsonl": "jsonl"}
+_SUFFIXES = {".txt": "marked", ".md": "marked", ".jsonl": "jsonl", ".json": "el4qa"}
 
 
 def guess_format(path: Path) -> str:
     """RETURNS (str): The format that a file's name suggests."""
-    suffix = path.suffix.lower()
+    name = path.with_suffix("") if path.suffix.lower() == ".gz" else path
+    suffix = name.suffix.lower()
     if suffix not in _SUFFIXES:
         raise ELQError(Errors.E042.format(found=path.suffix, known=f"{', '.join(FORMATS)} (--format)"))
     return _SUFFIXES[suffix]
@@ -85,25 +129,67 @@ def _parse_marked(path: Path, number: int, line: str, kind: str) -> Question:
     return Question(text, spans, kind)
 
 
-def _parse_span(path: Path, number: int, span: Any) -> QuestionSpan:
+def _parse_span(path: Path, where: Union[int, str], span: Any) -> QuestionSpan:
     values: List[Any] = [span.get(key) for key in ("start", "end", "id")] if isinstance(span, dict) else []
     if [type(value) for value in values] != [int, int, str] or not values[2]:
         problem = "a span needs whole numbers `start` and `end`, and a string `id`"
-        raise _error(path, number, problem, json.dumps(span))
+        raise _error(path, where, problem, json.dumps(span))
     return QuestionSpan(*values)
+
+
+def _parse_ranges(
+    path: Path, where: Union[int, str], text: str, ids: List[Any], ranges: List[Any]
+) -> List[QuestionSpan]:
+    spans = [
+        _parse_span(path, where, {"start": r[0], "end": r[1], "id": id_} if _is_pair(r) else r)
+        for id_, r in zip(ids, ranges, strict=True)
+    ]
+    _check_spans(path, where, text, spans)
+    return spans
+
+
+def _check_spans(path: Path, where: Union[int, str], text: str, spans: List[QuestionSpan]) -> None:
+    for span in spans:
+        if not 0 <= span.start < span.end <= len(text):
+            raise _error(path, where, "a span outside of the text", str(span))
+
+
+def _id(record: Dict[str, Any], key: str) -> str:
+    return "" if record.get(key) is None else str(record[key])
+
+
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2
+
+
+def _records(path: Path) -> Iterator[Tuple[int, Dict[str, Any]]]:
+    """YIELDS (Tuple[int, Dict[str, Any]]): Number and object of the lines of JSONL."""
+    for number, line in _lines(path):
+        try:
+            record = json.loads(line)
+        except ValueError as err:
+            raise _error(path, number, f"not valid JSON ({err})", line) from None
+        if not isinstance(record, dict):
+            raise _error(path, number, "expected a JSON object", line)
+        yield number, record
 
 
 def _lines(path: Path) -> Iterator[Tuple[int, str]]:
     """YIELDS (Tuple[int, str]): Number and text of the lines that are not blank."""
-    with path.open("rb") as file_:
-        for number, data in enumerate(file_, 1):
-            try:
+    number = 0
+    try:
+        with gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as file_:
+            for number, data in enumerate(file_, 1):
                 line = data.decode("utf-8-sig").rstrip("\r\n")
-            except UnicodeDecodeError as err:
-                raise _error(path, number, f"not UTF-8 ({err.reason})", repr(data)) from None
-            if line.strip():
-                yield number, line
+                if line.strip():
+                    yield number, line
+    except UnicodeDecodeError as err:
+        raise _error(path, number, f"not UTF-8 ({err.reason})", repr(err.object)) from None
+    except (EOFError, gzip.BadGzipFile, zlib.error) as err:
+        raise _error(path, number + 1, f"damaged or not compressed with gzip ({err})", "") from None
 
 
-def _error(path: Path, number: int, problem: str, found: str) -> ELQError:
-    return ELQError(Errors.E040.format(path=path, line=number, problem=problem, found=found[:120]))
+def _error(path: Path, where: Union[int, str], problem: str, found: str) -> ELQError:
+    # a number is that of a line
+    place = f"line {where}" if isinstance(where, int) else where
+    return ELQError(Errors.E040.format(path=path, where=place, problem=problem, found=found[:120]))

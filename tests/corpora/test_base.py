@@ -2,7 +2,7 @@ import pytest
 import spacy
 
 from spacy_elq.corpora import Question, QuestionSpan, Report, questions_to_docs
-from spacy_elq.gold import GOLD_KEY
+from spacy_elq.gold import COMPLETE, GOLD_KEY, LOST
 
 NLP = spacy.blank("en")
 
@@ -12,10 +12,10 @@ def convert(*questions, **settings):
     return list(questions_to_docs(questions, NLP, report, **settings)), report
 
 
-def question(text, *mentions, kind=""):
+def question(text, *mentions, **fields):
     """`mentions` are (text, id); the text must occur in the question."""
     spans = [QuestionSpan(text.index(x), text.index(x) + len(x), id_) for x, id_ in mentions]
-    return Question(text, spans, kind)
+    return Question(text, spans, **fields)
 
 
 def links(spans):
@@ -69,6 +69,26 @@ def test_the_kind_stays_with_the_doc_and_is_counted():
     assert report.kinds == {"typo": 2, "": 1}
 
 
+def test_a_doc_remembers_how_many_of_its_links_were_lost():
+    docs, report = convert(
+        question("hotels in parisian style", ("paris", "E1"), ("sty", "E2"), ("hotels", "E3")),
+        question("is Paris big", ("Paris", "E1")),
+    )
+    assert docs[0].user_data[LOST] == report.misfits == 2
+    assert LOST not in docs[1].user_data
+
+
+def test_a_doc_remembers_that_not_every_mention_is_marked():
+    docs, report = convert(
+        question("is Paris big", ("Paris", "E1"), complete=False),
+        question("is Paris big", ("Paris", "E1")),
+        question("is Rome big", complete=False),
+    )
+    assert [doc.user_data.get(COMPLETE) for doc in docs] == [False, None, False]
+    assert COMPLETE not in docs[1].user_data
+    assert report.incomplete == 2
+
+
 def test_docs_come_as_a_stream_and_the_report_grows_with_it():
     def endless():
         while True:
@@ -98,6 +118,13 @@ def test_offsets_are_characters(text):
 def test_an_empty_text_is_an_empty_doc():
     docs, _ = convert(question(""))
     assert len(docs[0]) == 0
+
+
+def test_what_a_doc_remembers_survives_the_way_through_a_docbin():
+    docs, _ = convert(question("hotels in parisian style", ("paris", "E1"), complete=False))
+    data = spacy.tokens.DocBin(docs=docs, store_user_data=True).to_bytes()
+    (doc,) = spacy.tokens.DocBin().from_bytes(data).get_docs(NLP.vocab)
+    assert (doc.user_data[COMPLETE], doc.user_data[LOST]) == (False, 1)
 
 
 def test_links_survive_the_way_through_a_docbin(gold_docs):

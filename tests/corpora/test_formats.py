@@ -1,3 +1,4 @@
+import gzip
 import json
 from pathlib import Path
 
@@ -113,7 +114,7 @@ def test_a_byte_order_mark_is_no_part_of_the_text(read, format, line):
     assert read(b"\xef\xbb\xbf" + line.encode(), format) == [Question("a", [], "typo")]
 
 
-@pytest.mark.parametrize("format", ["marked", "jsonl"])
+@pytest.mark.parametrize("format", FORMATS)
 def test_another_encoding_is_an_error_with_its_line(read, format):
     with pytest.raises(ELQError, match="line 1"):
         read("Zürich".encode("latin1"), format)
@@ -131,6 +132,19 @@ def test_jsonl_is_read_with_spans_and_kind(read):
     ]
 
 
+def test_jsonl_may_say_which_question_it_is_and_that_marks_are_missing(read):
+    lines = [
+        jsonl(text="a", qid="WebQTest-1", complete=False),
+        jsonl(text="b", qid=7, complete=True),
+        jsonl(text="c", qid=None),
+    ]
+    assert read("\n".join(lines), "jsonl") == [
+        Question("a", [], "", "WebQTest-1", False),
+        Question("b", [], "", "7", True),
+        Question("c", []),
+    ]
+
+
 def test_null_and_unknown_fields_are_ignored(read):
     assert read(jsonl(text="a", spans=None, kind=None, more=1), "jsonl") == [Question("a", [])]
 
@@ -139,7 +153,7 @@ def test_null_and_unknown_fields_are_ignored(read):
     ("line", "problem"),
     [
         ("{", "not valid JSON"),
-        ("[1]", "expected an object with a string `text`"),
+        ("[1]", "expected a JSON object"),
         (jsonl(spans=[]), "expected an object with a string `text`"),
         (jsonl(text=3), "expected an object with a string `text`"),
         (jsonl(text="abc", spans=["E1"]), "a span needs whole numbers `start` and `end`, and a string `id`"),
@@ -165,6 +179,9 @@ def test_null_and_unknown_fields_are_ignored(read):
         (jsonl(text="abc", spans=[{"start": 0, "end": 4, "id": "E1"}]), "a span outside of the text"),
         (jsonl(text="abc", spans=[{"start": 2, "end": 2, "id": "E1"}]), "a span outside of the text"),
         (jsonl(text="abc", spans=[{"start": 2, "end": 1, "id": "E1"}]), "a span outside of the text"),
+        (jsonl(text="abc", complete="no"), "`complete` must be true or false: no"),
+        (jsonl(text="abc", complete=0), "`complete` must be true or false: 0"),
+        (jsonl(text="abc", complete=None), "`complete` must be true or false: None"),
     ],
 )
 def test_a_bad_line_is_an_error_with_its_number(read, line, problem):
@@ -192,21 +209,210 @@ def test_values_of_a_wrong_type_are_not_bent(read, spans):
         read(jsonl(text="abc", spans=spans), "jsonl")
 
 
+# Compressed
+
+
+def test_a_compressed_file_is_read_as_the_plain_one(tmp_path):
+    path = tmp_path / "questions.jsonl.gz"
+    path.write_bytes(gzip.compress(f"{jsonl(text='où')}\n\n{jsonl(text='東京', kind='city')}".encode()))
+    assert list(read_questions(path, format="jsonl")) == [Question("où", []), Question("東京", [], "city")]
+
+
+def test_marked_text_may_be_compressed_too(tmp_path):
+    path = tmp_path / "questions.txt.GZ"
+    path.write_bytes(gzip.compress(b"is [paris](E1) big"))
+    assert [question.text for question in read_questions(path, format="marked")] == ["is paris big"]
+
+
+def test_a_bad_line_of_a_compressed_file_has_its_number(tmp_path):
+    path = tmp_path / "questions.jsonl.gz"
+    path.write_bytes(gzip.compress(jsonl(text="fine").encode() + b"\n{"))
+    with pytest.raises(ELQError, match=r"questions\.jsonl\.gz, line 2: not valid JSON"):
+        list(read_questions(path, format="jsonl"))
+
+
+def test_a_file_that_only_looks_compressed_is_an_error(tmp_path):
+    path = tmp_path / "questions.jsonl.gz"
+    path.write_text(jsonl(text="plain"))
+    with pytest.raises(ELQError, match="line 1: damaged or not compressed with gzip"):
+        list(read_questions(path, format="jsonl"))
+
+
+def test_a_compressed_file_with_other_bytes_in_it_is_an_error(tmp_path):
+    path = tmp_path / "questions.jsonl.gz"
+    data = gzip.compress("".join(jsonl(text=f"question {i}") + "\n" for i in range(2000)).encode())
+    path.write_bytes(data[:12] + b"\xff" * 28 + data[40:])
+    with pytest.raises(ELQError, match="line 1: damaged or not compressed with gzip"):
+        list(read_questions(path, format="jsonl"))
+
+
+def test_a_compressed_file_that_was_cut_off_is_an_error_with_its_line(tmp_path):
+    path = tmp_path / "questions.jsonl.gz"
+    lines = "".join(jsonl(text=f"question {i} {i * 7919}") + "\n" for i in range(2000))
+    path.write_bytes(gzip.compress(lines.encode())[:-2000])
+    read = []
+    with pytest.raises(ELQError, match="damaged or not compressed with gzip") as error:
+        read.extend(read_questions(path, format="jsonl"))
+    assert 0 < len(read) < 2000
+    assert f"line {len(read) + 1}:" in str(error.value)
+
+
+# EL4QA
+
+
+def el4qa(*records):
+    return json.dumps(records)
+
+
+def question(utterance="who rules rome", **fields):
+    return {"question_id": "W-1", "utterance": utterance, **fields}
+
+
+def test_el4qa_is_read_with_ids_and_spans(read):
+    records = [
+        question("is rome older than 東京", entities=["Q220", "Q1490"], entities_pos=[[3, 7], [19, 21]]),
+        question("what time is it", question_id=12, entities=[], entities_pos=[], main_entity="", more=1),
+        {"utterance": "none", "entities": None, "question_id": None},
+    ]
+    assert read(el4qa(*records), "el4qa") == [
+        Question(
+            "is rome older than 東京", [QuestionSpan(3, 7, "Q220"), QuestionSpan(19, 21, "Q1490")], id="W-1"
+        ),
+        Question("what time is it", [], id="12"),
+        Question("none", []),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("record", "problem"),
+    [
+        ("who rules rome", "expected an object with a string `utterance`"),
+        ({"question_id": "W-1"}, "expected an object with a string `utterance`"),
+        (question(3), "expected an object with a string `utterance`"),
+        (question(entities=["Q220"]), "`entities` and `entities_pos` must be lists of one length"),
+        (question(entities_pos=[[10, 14]]), "`entities` and `entities_pos` must be lists of one length"),
+        (
+            question(entities="Q", entities_pos=[[10, 14]]),
+            "`entities` and `entities_pos` must be lists of one length",
+        ),
+        (
+            question(entities=["Q220"], entities_pos={"0": 1}),
+            "`entities` and `entities_pos` must be lists of one length",
+        ),
+        (question(entities=["Q220"], entities_pos=[10]), "a span needs whole numbers"),
+        (question(entities=["Q220"], entities_pos=[[10]]), "a span needs whole numbers"),
+        (question(entities=["Q220"], entities_pos=[[10, 12, 14]]), "a span needs whole numbers"),
+        (question(entities=["Q220"], entities_pos=[["10", 14]]), "a span needs whole numbers"),
+        (question(entities=[None], entities_pos=[[10, 14]]), "a span needs whole numbers"),
+        (question(entities=["Q220"], entities_pos=[[10, 15]]), "a span outside of the text"),
+        (question(entities=["Q220"], entities_pos=[[-1, 3]]), "a span outside of the text"),
+        (question(entities=["Q220"], entities_pos=[[3, 3]]), "a span outside of the text"),
+    ],
+)
+def test_a_bad_question_is_an_error_with_its_number(read, record, problem):
+    with pytest.raises(ELQError, match=f"questions, question 2: {problem}"):
+        read(el4qa(question(), record), "el4qa")
+
+
+def test_questions_before_a_bad_one_are_read(tmp_path):
+    path = tmp_path / "questions.json"
+    path.write_text(el4qa(question(), 3))
+    questions = read_questions(path, format="el4qa")
+    assert next(questions).id == "W-1"
+    with pytest.raises(ELQError, match="question 2"):
+        next(questions)
+
+
+def test_json_that_is_no_list_of_questions_is_an_error(read):
+    with pytest.raises(ELQError, match="line 1: expected a list of questions: dict"):
+        read(json.dumps(question()), "el4qa")
+
+
+@pytest.mark.parametrize(("text", "line"), [("[\n{},\n{]", 3), ("", 1)])
+def test_broken_json_is_an_error_with_its_line(read, text, line):
+    with pytest.raises(ELQError, match=f"questions, line {line}: not valid JSON"):
+        read(text, "el4qa")
+
+
+def test_el4qa_may_have_a_byte_order_mark_and_be_compressed(tmp_path):
+    path = tmp_path / "questions.json.gz"
+    path.write_bytes(gzip.compress(b"\xef\xbb\xbf" + json.dumps([question()], indent=1).encode()))
+    assert list(read_questions(path, format="el4qa")) == [Question("who rules rome", [], id="W-1")]
+
+
+# The files of the published code
+
+
+def elq(text="who rules rome", **fields):
+    return jsonl(**{"id": "WebQTrn-1", "text": text, **fields})
+
+
+def test_elq_is_read_with_titles_as_ids(read):
+    lines = [
+        elq(
+            "is rome older than 東京", entity=["Rome", "Tokyo"], mentions=[[3, 7], [19, 21]], label_id=[1, 2]
+        ),
+        jsonl(text="what time is it", entity=[], mentions=[]),
+        jsonl(text="none", id=5, entity=None),
+    ]
+    spans = [QuestionSpan(3, 7, "Rome"), QuestionSpan(19, 21, "Tokyo")]
+    assert read("\n".join(lines), "elq") == [
+        Question("is rome older than 東京", spans, id="WebQTrn-1"),
+        Question("what time is it", []),
+        Question("none", [], id="5"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("{", "not valid JSON"),
+        ("[]", "expected a JSON object"),
+        (elq(3), "expected a string `text`"),
+        (elq(entity=["Rome"]), "`entity` and `mentions` must be lists of one length"),
+        (elq(entity="R", mentions=[[10, 14]]), "`entity` and `mentions` must be lists of one length"),
+        (elq(entity=["Rome"], mentions={"0": 1}), "`entity` and `mentions` must be lists of one length"),
+        (elq(entity=["Rome"], mentions=[10]), "a span needs whole numbers"),
+        (elq(entity=[3], mentions=[[10, 14]]), "a span needs whole numbers"),
+        (elq(entity=["Rome"], mentions=[[10, 15]]), "a span outside of the text"),
+    ],
+)
+def test_a_bad_line_of_elq_is_an_error_with_its_number(read, line, problem):
+    with pytest.raises(ELQError, match=f"questions, line 2: {problem}"):
+        read(elq() + "\n" + line, "elq")
+
+
+def test_json_in_another_encoding_is_an_error_with_its_line(read):
+    with pytest.raises(ELQError, match="questions, line 1: not UTF-8"):
+        read("Zürich".encode("latin1"), "el4qa")
+
+
 # Which format
 
 
 @pytest.mark.parametrize(
     ("name", "format"),
-    [("a.txt", "marked"), ("a.md", "marked"), ("a.jsonl", "jsonl"), ("b.txt.jsonl", "jsonl")],
+    [
+        ("a.txt", "marked"),
+        ("a.md", "marked"),
+        ("a.jsonl", "jsonl"),
+        ("b.txt.jsonl", "jsonl"),
+        ("a.jsonl.gz", "jsonl"),
+        ("A.TXT.GZ", "marked"),
+        ("a.json", "el4qa"),
+        ("a.json.gz", "el4qa"),
+    ],
 )
 def test_the_name_of_a_file_suggests_its_format(name, format):
     assert guess_format(Path(name)) == format
     assert format in FORMATS
 
 
-@pytest.mark.parametrize("name", ["a.csv", "a"])
+@pytest.mark.parametrize("name", ["a.csv", "a", "a.gz", "a.csv.gz"])
 def test_an_unknown_suffix_is_an_error_that_names_the_option(name):
-    with pytest.raises(ELQError, match=r"Unknown format '(\.csv)?'. Known: marked, jsonl \(--format\)"):
+    with pytest.raises(
+        ELQError, match=r"Unknown format '(\.csv|\.gz)?'. Known: marked, jsonl, el4qa, elq \(--format\)"
+    ):
         guess_format(Path(name))
 
 
