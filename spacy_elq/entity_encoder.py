@@ -4,12 +4,15 @@ transformers, nowhere else.
 
 import hashlib
 import json
-from typing import Any, Dict, List, Optional
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import numpy as np
 import torch
+from thinc.api import ArgsKwargs, Model, PyTorchWrapper
+from thinc.types import Floats2d
 from torch.nn.utils.rnn import pad_sequence
-from transformers import AutoModel, AutoTokenizer
+from transformers import AutoConfig, AutoModel, AutoTokenizer
 
 from .errors import ELQError, Errors
 from .types import Array, Entity
@@ -17,6 +20,28 @@ from .types import Array, Entity
 POOLINGS = ("mean", "cls")
 BERT_ENT = "[unused2]"
 _NOT_THE_MODEL = ("_name_or_path", "transformers_version", "torch_dtype", "dtype")
+
+
+class _Pooled(torch.nn.Module):
+    """A transformer whose word pieces become one vector."""
+
+    def __init__(self, transformer: torch.nn.Module, pooling: str, norm: float) -> None:
+        super().__init__()
+        self.transformer = transformer
+        self._pooling = pooling
+        self._norm = norm
+
+    def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """RETURNS (torch.Tensor): (entities, width) from (entities, pieces) ids and where they are real."""
+        states = self.transformer(input_ids=ids, attention_mask=mask.long()).last_hidden_state
+        if self._pooling == "cls":
+            vectors = states[:, 0]
+        else:
+            weights = mask.unsqueeze(-1).to(states.dtype)
+            vectors = (states * weights).sum(dim=1) / weights.sum(dim=1)
+        if self._norm:
+            vectors = vectors * (self._norm / vectors.norm(dim=1, keepdim=True))
+        return vectors.float()
 
 
 class EntityEncoder:
@@ -67,6 +92,7 @@ class EntityEncoder:
         # before the first use, which leaves traces of its own in the tokenizer
         self._tokenizer_state = self._tokenizer.backend_tokenizer.to_str()
         self._ent_token = ent_token or self._default_ent_token()
+        self.module = _Pooled(self._model, pooling, norm)
         self._pooling = pooling
         self._max_length = max_length
         self._aliases = aliases
@@ -105,8 +131,6 @@ class EntityEncoder:
         for begin in range(0, len(order), batch_size):
             chosen = order[begin : begin + batch_size]
             vectors[chosen] = self._forward([ids[i] for i in chosen])
-        if self._norm:
-            vectors *= self._norm / np.linalg.norm(vectors, axis=1, keepdims=True)
         return vectors
 
     def word_pieces(self, entities: List[Entity]) -> List[List[int]]:
@@ -133,19 +157,23 @@ class EntityEncoder:
         )
         return encoded["input_ids"]
 
-    @torch.inference_mode()
-    def _forward(self, ids: List[List[int]]) -> Array:
+    def to_tensors(self, ids: List[List[int]]) -> Tuple[torch.Tensor, torch.Tensor]:
+        """RETURNS (Tuple[torch.Tensor, torch.Tensor]): (entities, pieces) padded ids, and which are real."""
         tensors = [torch.tensor(x) for x in ids]
         padded = pad_sequence(tensors, batch_first=True, padding_value=self._tokenizer.pad_token_id or 0)
         lengths = torch.tensor([len(x) for x in ids])
         mask = torch.arange(padded.shape[1])[None] < lengths[:, None]
-        padded, mask = padded.to(self._model.device), mask.to(self._model.device)
-        states = self._model(input_ids=padded, attention_mask=mask.long()).last_hidden_state
-        if self._pooling == "cls":
-            return states[:, 0].float().cpu().numpy()
-        weights = mask.unsqueeze(-1).to(states.dtype)
-        pooled = (states * weights).sum(dim=1) / weights.sum(dim=1)
-        return pooled.float().cpu().numpy()
+        return padded.to(self._model.device), mask.to(self._model.device)
+
+    def to_disk(self, path: Path) -> None:
+        """Save as a folder that `EntityEncoder` and transformers can load."""
+        self._model.save_pretrained(path)
+        self._tokenizer.save_pretrained(path)
+
+    @torch.inference_mode()
+    def _forward(self, ids: List[List[int]]) -> Array:
+        self.module.eval()  # in case it was trained in between
+        return self.module(*self.to_tensors(ids)).cpu().numpy()
 
     def _default_ent_token(self) -> str:
         return BERT_ENT if BERT_ENT in self._tokenizer.get_vocab() else self._tokenizer.sep_token
@@ -158,3 +186,75 @@ class EntityEncoder:
             "ent_token": self._ent_token,
             "norm": self._norm,
         }
+
+
+def write_encoder(name: str, weights: Dict[str, Array], folder: Path) -> None:
+    """Write an encoder: configuration and tokenizer of a known one, with other parameters.
+
+    name (str): A local folder (no weights are needed there) or the name of a model on the hub.
+    weights (Dict[str, Array]): Every parameter, by its name in the model.
+    folder (Path): Gets what `EntityEncoder` and transformers can load.
+    RAISES (ELQError): If a parameter is missing, unknown or of another shape.
+    """
+    try:
+        config = AutoConfig.from_pretrained(name)
+        tokenizer = AutoTokenizer.from_pretrained(name, use_fast=True)
+        model = AutoModel.from_config(config)
+    except Exception as err:  # what the libraries raise for a damaged model is theirs to choose
+        problem = (str(err) or type(err).__name__).splitlines()[0]
+        raise ELQError(Errors.E036.format(name=name, problem=problem)) from err
+    own = model.state_dict()
+    # a buffer that old versions saved with the parameters
+    given = {key: value for key, value in weights.items() if key != "embeddings.position_ids"}
+    problems = [f"{key} is missing" for key in own if key not in given]
+    problems += [f"{key} is unknown" for key in given if key not in own]
+    problems += [
+        f"{key} has shape {tuple(given[key].shape)} instead of {tuple(own[key].shape)}"
+        for key in own
+        if key in given and tuple(given[key].shape) != tuple(own[key].shape)
+    ]
+    if problems:
+        raise ELQError(Errors.E052.format(name=name, problem="; ".join(problems[:5])))
+    model.load_state_dict({key: torch.from_numpy(np.array(value)) for key, value in given.items()})
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def build_entity_tower(
+    name: str,
+    pooling: str = "mean",
+    max_length: int = 64,
+    aliases: bool = False,
+    norm: float = 0.0,
+    frozen_layers: int = 0,
+) -> Model[List[Entity], Floats2d]:
+    """Build an entity encoder that learns, for the first stage of training.
+
+    frozen_layers (int): How many layers stay as they are, above the word embeddings, which always do.
+    RETURNS (Model[List[Entity], Floats2d]): From entities to (entities, width). The other settings, and what
+        `attrs["encoder"]` is, are those of `EntityEncoder`.
+    """
+    encoder = EntityEncoder(name, pooling=pooling, max_length=max_length, aliases=aliases, norm=norm)
+    transformer: Any = encoder.module.transformer
+    layers = len(transformer.encoder.layer)
+    if not 0 <= frozen_layers < layers:
+        expected = f"at least 0 and less than the {layers} layers of the encoder"
+        raise ELQError(
+            Errors.E002.format(
+                setting="frozen_layers", name="elq_pairs", value=frozen_layers, expected=expected
+            )
+        )
+    for part in [transformer.embeddings, *transformer.encoder.layer[:frozen_layers]]:
+        part.requires_grad_(False)
+    model = PyTorchWrapper(encoder.module, convert_inputs=_convert_entities)
+    model.attrs["encoder"] = encoder
+    model.set_dim("nO", encoder.width)
+    return model
+
+
+def _convert_entities(
+    model: Model, entities: List[Entity], is_train: bool
+) -> Tuple[ArgsKwargs, Callable[[ArgsKwargs], List[Entity]]]:
+    encoder = model.attrs["encoder"]
+    tensors = encoder.to_tensors(encoder.word_pieces(entities))
+    return ArgsKwargs(args=tensors, kwargs={}), lambda d_inputs: []

@@ -7,9 +7,10 @@ from thinc.api import Linear, Model, glorot_uniform_init, to_numpy
 from thinc.types import Floats2d
 
 from .rows import with_rows
-from .types import Array, Rows
+from .types import Array, Entity, Rows
 
 TowerOutput = Tuple[Rows, Array]
+PairInput = Tuple[List[Doc], List[Entity]]
 
 
 def build_question_tower(tok2vec: Model) -> Model[List[Doc], TowerOutput]:
@@ -90,3 +91,45 @@ def _project_forward(
         return model.ops.gemm(dY, W)
 
     return Y, backprop
+
+
+def build_pair_tower(
+    tok2vec: Model, entity_encoder: Model[List[Entity], Floats2d]
+) -> Model[PairInput, TowerOutput]:
+    """Build the model of `elq_pairs`: both encoders, to be trained together.
+
+    tok2vec (Model): As in `QuestionTower`.
+    entity_encoder (Model): `spacy-elq.EntityTower.v1`.
+    RETURNS (Model[PairInput, TowerOutput]): From docs and entities to the rows of the docs and
+        (entities, width), in host memory. Its `backprop` takes the gradients of both.
+    """
+    return Model(
+        "elq_pair_tower",
+        _pair_forward,
+        init=_pair_init,
+        layers=[with_rows(tok2vec), _project(), entity_encoder],
+    )
+
+
+def _pair_init(model: Model, X: Optional[List[Doc]] = None, Y: Any = None) -> None:
+    rows, project, entity_encoder = model.layers
+    rows.initialize(X=X)
+    project.set_dim("nI", rows.get_dim("nO"))
+    project.set_dim("nO", entity_encoder.get_dim("nO"))
+    project.initialize()
+
+
+def _pair_forward(
+    model: Model[PairInput, TowerOutput], inputs: PairInput, is_train: bool
+) -> Tuple[TowerOutput, Callable]:
+    with_rows_, project, entity_encoder = model.layers
+    rows, bp_rows = with_rows_(inputs[0], is_train)
+    vectors, bp_vectors = project(rows.vectors, is_train)
+    entities, bp_entities = entity_encoder(inputs[1], is_train)
+
+    def backprop(gradients: Tuple[Any, Any]) -> Any:
+        d_vectors, d_entities = (model.ops.asarray(d, dtype="f") for d in gradients)
+        bp_entities(d_entities)
+        return bp_rows(bp_vectors(d_vectors))
+
+    return (rows.with_vectors(to_numpy(vectors)), to_numpy(entities)), backprop

@@ -10,34 +10,41 @@ from spacy_elq.linker import DEFAULT_CONFIG
 
 CONFIGS = sorted((Path(__file__).parent.parent / "configs").glob("*.cfg"))
 SCORES = [f"elq_{name}_{x}" for name in ("weak", "strong", "mentions", "links") for x in "prf"]
+SCORES.append("elq_pairs_acc")
+# those that make a linker of their own, not one that trains the encoders or sources a pipeline
+LINKERS = [path for path in CONFIGS if 'factory = "elq_linker"' in path.read_text(encoding="utf8")]
 
 each_config = pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
+each_linker_config = pytest.mark.parametrize("path", LINKERS, ids=lambda path: path.name)
 
 
 @pytest.fixture
-def load(encoder_path, index):
+def load(encoder_path, index, trained_path):
     """Reads a config, its paths set to what the tests have."""
 
     def load_file(path):
         config = load_config(path)
-        places = {"encoder": str(encoder_path), "index": str(index.path)}
+        places = {"encoder": str(encoder_path), "index": str(index.path), "pipeline": str(trained_path)}
         known = {f"paths.{name}": place for name, place in places.items() if name in config["paths"]}
+        if "elq_pairs" in config["components"]:
+            known["components.elq_pairs.model.entity_encoder.frozen_layers"] = 1  # of the two that it has
         return load_config(path, overrides=known, interpolate=True)
 
     return load_file
 
 
 def test_there_are_configs():
-    assert "elq.cfg" in [path.name for path in CONFIGS]
+    assert {"elq.cfg", "elq_pairs.cfg", "elq_finetune.cfg"} < {path.name for path in CONFIGS}
+    assert len(CONFIGS) - len(LINKERS) == 2
 
 
 @each_config
 def test_config_is_complete(path, load):
     nlp = load_model_from_config(load(path), auto_fill=False, validate=True)
-    assert "elq_linker" in nlp.pipe_names
+    assert nlp.pipe_names[-1] in ("elq_linker", "elq_pairs")
 
 
-@each_config
+@each_linker_config
 def test_config_builds_the_pipeline_it_names(path, load):
     config = load(path)
     nlp = load_model_from_config(config, auto_fill=True, validate=True)
@@ -65,7 +72,7 @@ def test_config_can_train(path, load):
     assert training["max_epochs"] or training["max_steps"] or training["patience"]
 
 
-@each_config
+@each_linker_config
 def test_config_initializes_with_the_index(path, load, index):
     config = load_model_from_config(load(path), auto_fill=True).config.interpolate()
     initialize = registry.resolve(config["initialize"], schema=ConfigSchemaInit)

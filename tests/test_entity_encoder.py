@@ -1,13 +1,15 @@
+import json
 import shutil
 
 import numpy as np
 import pytest
 import torch
 from conftest import ENTITIES
+from thinc.api import Adam
 from transformers import AutoModel, AutoTokenizer, BertModel, BertTokenizerFast
 
 from spacy_elq.catalogue import entity_from_dict
-from spacy_elq.entity_encoder import EntityEncoder
+from spacy_elq.entity_encoder import EntityEncoder, build_entity_tower
 from spacy_elq.errors import ELQError
 from spacy_elq.types import Entity
 
@@ -206,3 +208,120 @@ def test_a_folder_without_weights_is_an_error_of_one_line(load, encoder_path, tm
     with pytest.raises(ELQError, match=r"could not be loaded from .* no file named") as error:
         load(folder)
     assert "\n" not in str(error.value)
+
+
+def test_tensors_are_padded_and_say_which_pieces_are_real(load):
+    ids, mask = load().to_tensors([[5, 9, 6], [5, 6]])
+    assert ids.tolist() == [[5, 9, 6], [5, 6, 0]]
+    assert mask.tolist() == [[True, True, True], [True, True, False]]
+
+
+@pytest.mark.parametrize("settings", [{}, {"pooling": "cls"}, {"norm": 3.0}], ids=str)
+def test_the_module_gives_the_vectors(load, settings):
+    encoder = load(**settings)
+    with torch.no_grad():
+        vectors = encoder.module(*encoder.to_tensors(encoder.word_pieces(CATALOGUE)))
+    np.testing.assert_allclose(vectors.numpy(), encoder.encode(CATALOGUE, batch_size=3), atol=1e-5)
+
+
+def test_the_module_gives_float32_whatever_the_weights_are(load):
+    encoder = load()
+    encoder.module.bfloat16()
+    assert encoder.module(*encoder.to_tensors([[5, 9, 6]])).dtype == torch.float32
+
+
+def test_disk_round_trip_gives_the_same_vectors(load, tmp_path):
+    encoder = load()
+    with torch.no_grad():
+        encoder.module.transformer.encoder.layer[1].output.dense.bias[0] += 2.0
+    expected = encoder.encode(CATALOGUE, batch_size=4)
+    encoder.to_disk(tmp_path / "saved")
+    assert np.abs(expected - load().encode(CATALOGUE, batch_size=4)).max() > 0.1
+    np.testing.assert_array_equal(load(tmp_path / "saved").encode(CATALOGUE, batch_size=4), expected)
+
+
+# The tower
+
+
+@pytest.fixture
+def tower(encoder_path):
+    def build(**settings):
+        return build_entity_tower(str(encoder_path), **{"max_length": 48, **settings})
+
+    return build
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"pooling": "cls"}, {"max_length": 6}, {"aliases": True}, {"norm": 3.0}, {"frozen_layers": 1}],
+    ids=str,
+)
+def test_a_tower_predicts_the_vectors_of_the_encoder(load, tower, settings):
+    model = tower(**settings)
+    encoder = load(**{key: value for key, value in settings.items() if key != "frozen_layers"})
+    assert model.get_dim("nO") == encoder.width
+    assert model.attrs["encoder"].fingerprint == encoder.fingerprint
+    found = model.predict([*CATALOGUE, PARIS])
+    np.testing.assert_allclose(found, encoder.encode([*CATALOGUE, PARIS], batch_size=4), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("frozen_layers", "stays", "learns"),
+    [
+        (0, ["embeddings."], ["encoder.layer.0.", "encoder.layer.1."]),
+        (1, ["embeddings.", "encoder.layer.0."], ["encoder.layer.1."]),
+    ],
+)
+def test_frozen_layers_stay_and_the_others_learn(tower, frozen_layers, stays, learns):
+    model = tower(frozen_layers=frozen_layers)
+    transformer = model.attrs["encoder"].module.transformer
+    before = {name: value.detach().clone() for name, value in transformer.named_parameters()}
+    vectors, backprop = model.begin_update(CATALOGUE)
+    backprop(vectors)
+    model.finish_update(Adam(0.01))
+    changed = {name for name, value in transformer.named_parameters() if not value.equal(before[name])}
+    assert not any(name.startswith(tuple(stays)) for name in changed)
+    assert all(any(name.startswith(layer) for name in changed) for layer in learns)
+
+
+@pytest.mark.parametrize("frozen_layers", [-1, 2, 3])
+def test_a_tower_of_which_nothing_could_learn_is_refused(tower, frozen_layers):
+    with pytest.raises(ELQError, match=f"E002.*`frozen_layers`.*is {frozen_layers}, .*the 2 layers"):
+        tower(frozen_layers=frozen_layers)
+
+
+def test_a_tower_learns_what_its_gradient_says(tower):
+    model, optimizer = tower(), Adam(0.002)
+    lengths = []
+    for _ in range(5):
+        vectors, backprop = model.begin_update(CATALOGUE)
+        lengths.append(float(np.linalg.norm(vectors)))
+        backprop(vectors)
+        model.finish_update(optimizer)
+    assert lengths == sorted(lengths, reverse=True)
+    assert lengths[-1] < lengths[0]
+
+
+def test_dropout_is_for_training_only(encoder_path, tmp_path):
+    folder = copy_of(encoder_path, tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "hidden_dropout_prob": 0.5}))
+    model = build_entity_tower(str(folder), max_length=48)
+    expected = model.predict(CATALOGUE)
+    trained, _ = model.begin_update(CATALOGUE)
+    assert np.abs(trained - expected).max() > 0.1
+    np.testing.assert_allclose(model.attrs["encoder"].encode(CATALOGUE, batch_size=64), expected, atol=1e-5)
+    np.testing.assert_allclose(model.predict(CATALOGUE), expected, atol=1e-5)
+
+
+def test_what_a_tower_learned_is_in_its_encoder_and_in_its_bytes(tower):
+    model = tower()
+    vectors, backprop = model.begin_update(CATALOGUE)
+    backprop(vectors)
+    model.finish_update(Adam(0.01))
+    expected = model.predict(CATALOGUE)
+    assert np.abs(expected - vectors).max() > 0.01
+    np.testing.assert_allclose(model.attrs["encoder"].encode(CATALOGUE, batch_size=64), expected, atol=1e-5)
+    copy = tower().from_bytes(model.to_bytes())
+    np.testing.assert_array_equal(copy.predict(CATALOGUE), expected)
+    np.testing.assert_allclose(copy.attrs["encoder"].encode(CATALOGUE, batch_size=64), expected, atol=1e-5)
