@@ -6,11 +6,11 @@ import sys
 _SETTERS = {"torch": "set_num_threads", "faiss": "omp_set_num_threads"}
 
 
-def use_one_thread() -> None:
-    """Let torch and FAISS work in one thread, as far as they are loaded."""
+def set_threads(count: int = 1) -> None:
+    """Let torch and FAISS work in so many threads, as far as they are loaded."""
     for name, setter in _SETTERS.items():
         if name in sys.modules:
-            getattr(sys.modules[name], setter)(1)
+            getattr(sys.modules[name], setter)(count)
 
 
 def install() -> None:
@@ -20,4 +20,4 @@ def install() -> None:
     counts on them waits for ever. The workers share the cores anyway, so each of them uses one thread.
     """
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=use_one_thread)
+        os.register_at_fork(after_in_child=set_threads)

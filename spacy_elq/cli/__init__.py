@@ -3,10 +3,12 @@
 from spacy.cli._util import app as spacy_app
 
 from ._util import app
+from .bench import bench_cli
 from .bundle import bundle_cli
 from .convert import convert_cli
 from .encode import encode_cli
 from .evaluate import evaluate_cli
+from .import_ import import_cli
 from .index import index_cli
 from .link import link_cli
 from .recall import recall_cli
@@ -17,10 +19,12 @@ spacy_app.add_typer(app, name="elq")
 
 __all__ = [
     "app",
+    "bench_cli",
     "bundle_cli",
     "convert_cli",
     "encode_cli",
     "evaluate_cli",
+    "import_cli",
     "index_cli",
     "link_cli",
     "recall_cli",

@@ -1,5 +1,6 @@
 """`spacy elq evaluate`."""
 
+import re
 import time
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Set
@@ -9,13 +10,15 @@ import typer
 from spacy.language import Language
 from spacy.tokens import DocBin
 from spacy.training import Example
+from spacy.util import minibatch
 from wasabi import msg
 
 from ..corpora.base import KIND
-from ..gold import gold_spans
+from ..gold import align_span, gold_spans
+from ..index import EntityIndex
 from ..linker import ELQLinker
-from ..scorer import count_links
-from ._util import command, load_pipeline, process, read_docs, read_gold
+from ..scorer import count_links, find_errors, mention_of
+from ._util import command, load_pipeline, process, read_docs, read_gold, set_setting
 
 
 @command("evaluate")
@@ -29,13 +32,17 @@ def evaluate_cli(
         None, "--train", "-t", help="Training questions (.spacy), to tell seen from unseen entities"
     ),
     batch_size: int = typer.Option(64, "--batch-size", "-b", help="Questions in one batch"),
+    threshold: Optional[float] = typer.Option(
+        None, "--threshold", help="Use this threshold instead of the pipeline's own"
+    ),
 ) -> None:
     """Evaluate a pipeline on questions with gold links: weak and strong match, mentions only, links only,
-    for entities that training saw or never saw, and for each kind of question.
+    for entities that training saw or never saw, and for each kind of question; how often the gold entity is
+    among the candidates; and the errors, told apart.
 
     `spacy evaluate` gives the overall figures too; `spacy elq report` shows what this command wrote.
     """
-    metrics = evaluate(pipeline, data_path, output, train=train, batch_size=batch_size)
+    metrics = evaluate(pipeline, data_path, output, train=train, batch_size=batch_size, threshold=threshold)
     msg.good(f"{output}: weak F1 {metrics['weak']['f']:.4f} on {metrics['questions']} questions")
 
 
@@ -46,12 +53,15 @@ def evaluate(
     *,
     train: Optional[Path] = None,
     batch_size: int = 64,
+    threshold: Optional[float] = None,
 ) -> Dict[str, Any]:
     """Evaluate and write metrics and linked docs.
 
     RETURNS (Dict[str, Any]): The metrics.
     """
     nlp, linker = load_pipeline(pipeline)
+    if threshold is not None:
+        set_setting(nlp, linker, "threshold", threshold)
     examples = read_gold(data_path, nlp, linker)
     speed = _questions_per_second(nlp, examples, batch_size)
     process(nlp, examples, batch_size=batch_size, desc="Evaluate")
@@ -61,10 +71,16 @@ def evaluate(
         ids = {span.kb_id_ for doc in read_docs(train, nlp) for span in gold_spans(doc, key=key)}
         for name, group in _split(examples, ids, key).items():
             metrics[name] = _measure(group, linker)
+    described = [example for example in examples if _is_described(example, linker)]
+    if len(described) < len(examples):
+        metrics["described"] = _measure(described, linker)
     kinds = {kind: None for example in examples if (kind := _kind(example))}
     metrics["kinds"] = {
         kind: _measure([example for example in examples if _kind(example) == kind], linker) for kind in kinds
     }
+    metrics["candidates_recall"] = _candidates_recall(examples, linker, batch_size)
+    metrics["errors"] = _describe_errors(examples, linker)
+    metrics["entities"] = len(_index(linker))
     metrics["questions_per_second"] = speed
     metrics["threshold"] = linker.cfg["threshold"]
     metrics["gold_key"] = linker.cfg["gold_key"]
@@ -100,6 +116,64 @@ def _split(examples: List[Example], ids: Set[str], key: str) -> Dict[str, List[E
         if gold:
             groups["unseen" if gold.isdisjoint(ids) else "seen"].append(example)
     return groups
+
+
+def _is_described(example: Example, linker: ELQLinker) -> bool:
+    """RETURNS (bool): Whether the index has every gold entity of a question, with a description."""
+    index = _index(linker)
+    ids = [span.kb_id_ for span in gold_spans(example.reference, key=linker.cfg["gold_key"])]
+    return all(p >= 0 and index.entity(int(p)).description for p in index.positions(ids))
+
+
+def _candidates_recall(examples: List[Example], linker: ELQLinker, batch_size: int) -> float:
+    """RETURNS (float): How often gold is among the candidates of its mention, where the index has it."""
+    index, key = _index(linker), linker.cfg["gold_key"]
+    found = total = 0
+    for batch in minibatch(examples, batch_size):
+        golds = [[(s, align_span(x, s)) for s in gold_spans(x.reference, key=key)] for x in batch]
+        pairs = [[(s, r) for s, r in gold if r and index.positions([s.kb_id_])[0] >= 0] for gold in golds]
+        docs = [example.predicted for example in batch]
+        spans = [[doc[r[0] : r[1]] for _, r in own] for doc, own in zip(docs, pairs, strict=True)]
+        total += sum(len(own) for own in pairs)
+        for own, links in zip(pairs, linker.link_spans(docs, spans), strict=True):
+            offered = {(x.start, x.end): {a.id for a in x.alternatives} for x in links}
+            found += sum(s.kb_id_ in offered.get(r, ()) for s, r in own)
+    return found / total if total else 0.0
+
+
+def _describe_errors(examples: List[Example], linker: ELQLinker) -> Dict[str, List[Dict[str, str]]]:
+    """RETURNS (Dict[str, List[Dict[str, str]]]): Missed mentions, wrong entities (those whose titles contain
+    each other apart: more or less specific ones) and extra mentions.
+    """
+    errors: Dict[str, List[Dict[str, str]]] = {"missed": [], "wrong": [], "specific": [], "extra": []}
+    for example in examples:
+        gold = [mention_of(s) for s in gold_spans(example.reference, key=linker.cfg["gold_key"])]
+        links = [mention_of(ent) for ent in example.predicted.ents if ent.kb_id_]
+        for wanted, got in find_errors(gold, links):
+            kind = "missed" if got is None else "extra" if wanted is None else "wrong"
+            start, end, _ = wanted or got or (0, 0, "")
+            titles = [_title(linker, link[2]) if link else "" for link in (wanted, got)]
+            if kind == "wrong" and _is_nested(*titles):
+                kind = "specific"
+            record = {"text": example.text, "mention": example.text[start:end]}
+            errors[kind].append({**record, "gold": titles[0], "found": titles[1]})
+    return errors
+
+
+def _title(linker: ELQLinker, id_: str) -> str:
+    index = _index(linker)
+    position = int(index.positions([id_])[0])
+    return index.entity(position).title if position >= 0 else id_
+
+
+def _is_nested(a: str, b: str) -> bool:
+    words_a, words_b = (set(re.findall(r"\w+", title.lower())) for title in (a, b))
+    return words_a <= words_b or words_b <= words_a
+
+
+def _index(linker: ELQLinker) -> EntityIndex:
+    assert linker.index is not None  # a pipeline without one does not get as far as here
+    return linker.index
 
 
 def _questions_per_second(nlp: Language, examples: List[Example], batch_size: int) -> float:

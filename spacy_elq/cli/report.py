@@ -46,6 +46,12 @@ def report_cli(
         f"gold, found: links. Threshold {metrics['threshold']:.4f}. "
         f"{metrics['questions_per_second']:.0f} questions a second on this machine."
     )
+    errors = metrics["errors"]
+    msg.text(
+        f"Gold among the candidates: {metrics['candidates_recall']:.3f}. Errors: {len(errors['missed'])} missed "
+        f"mentions, {len(errors['wrong'])} wrong entities, {len(errors['specific'])} more or less specific "
+        f"ones, {len(errors['extra'])} extra mentions."
+    )
     if html_path is not None:
         write_html(metrics_path, data_path, html_path, kb_url=kb_url, gold_key=metrics["gold_key"])
         msg.good(f"Page: {html_path}")
@@ -58,7 +64,7 @@ def read_metrics(path: Path) -> Dict[str, Any]:
         raise ELQError(Errors.E022.format(path=path, hint=hint))
     try:
         metrics = srsly.read_json(path)
-        if {"weak", "kinds", "gold_key"} <= set(metrics):
+        if {"weak", "kinds", "gold_key", "errors"} <= set(metrics):
             return metrics
         problem = "it has no metrics"
     except ValueError as err:
@@ -93,7 +99,7 @@ def write_html(
 
 def _rows(metrics: Dict[str, Any]) -> List[Tuple[str, ...]]:
     groups = {"all": metrics}
-    groups.update({name: metrics[name] for name in ("seen", "unseen") if name in metrics})
+    groups.update({name: metrics[name] for name in ("seen", "unseen", "described") if name in metrics})
     groups.update(metrics["kinds"])
     return [
         (

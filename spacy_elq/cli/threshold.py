@@ -9,7 +9,7 @@ from spacy.training import Example
 from wasabi import msg
 
 from ..errors import ELQError, Errors
-from ..gold import gold_spans
+from ..gold import LOST, gold_spans
 from ..linker import ELQLinker
 from ..scorer import is_weak_match, match, mention_of
 from ._util import command, load_pipeline, process, read_gold, save_pipeline, set_setting
@@ -86,6 +86,7 @@ def threshold_curve(examples: List[Example], linker: ELQLinker) -> List[Dict[str
     n_gold = 0
     for example in examples:
         n_gold += len(gold_spans(example.reference, key=linker.cfg["gold_key"]))
+        n_gold += int(example.reference.user_data.get(LOST, 0))
         links += _judge(example, linker)
     links.sort(key=lambda link: -link[0])
     scores = np.asarray([link[0] for link in links] + [LOWEST])

@@ -164,3 +164,61 @@ def test_pipeline_without_linker(questions, tmp_path):
     result = CliRunner().invoke(app, args)
     assert result.exit_code == 1
     assert "E009" in result.output
+
+
+def test_errors_are_told_apart(trained_path, questions, tmp_path):
+    data = questions(
+        "test.spacy",
+        "what is the capital of france near [paris](E2)",  # the title of one contains that of the other
+        "how big is [new york city](E9)",
+        "is atlanta in georgia",
+        "where do jaguar [cats](E9) sleep",
+        "how do i [boil](E404) an egg",
+        "is [mercury](E3) a hot planet",
+    )
+    metrics = evaluate(str(trained_path), data, tmp_path / "metrics.json")
+    errors = metrics["errors"]
+    assert errors["specific"] == [
+        {
+            "text": "what is the capital of france near paris",
+            "mention": "paris",
+            "gold": "Paris, Texas",
+            "found": "Paris",
+        }
+    ]
+    assert [(e["mention"], e["gold"], e["found"]) for e in errors["wrong"]] == [
+        ("new york city", "Jaguar", "New York City")
+    ]
+    assert [(e["mention"], e["gold"]) for e in errors["missed"]] == [("cats", "Jaguar"), ("boil", "E404")]
+    assert [(e["mention"], e["found"]) for e in errors["extra"]] == [
+        ("georgia", "Georgia (U.S. state)"),
+        ("jaguar", "Jaguar"),
+    ]
+    assert metrics["entities"] == 10
+
+
+def test_candidates_recall_counts_the_entities_that_the_index_has(trained_path, questions, tmp_path):
+    data = questions("test.spacy", "is [paris](E1) old", "is [paris](E404) old")
+    metrics = evaluate(str(trained_path), data, tmp_path / "metrics.json")
+    assert metrics["candidates_recall"] == 1.0
+    nlp = spacy.load(trained_path)
+    nlp.get_pipe("elq_linker").cfg["candidates"] = 1
+    nlp.to_disk(tmp_path / "one")
+    text = "what is the capital of france near [paris]({})"
+    data = questions("test.spacy", text.format("E1"), text.format("E9"))
+    assert evaluate(str(tmp_path / "one"), data, tmp_path / "metrics.json")["candidates_recall"] == 0.5
+
+
+def test_questions_about_described_entities_are_a_group_of_their_own(trained_path, questions, tmp_path):
+    data = questions("test.spacy", "is [paris](E1) old", "what time is it")
+    assert "described" not in evaluate(str(trained_path), data, tmp_path / "metrics.json")
+    data = questions("test.spacy", "is [paris](E1) old", "is [paris](E404) old")
+    assert evaluate(str(trained_path), data, tmp_path / "metrics.json")["described"]["questions"] == 1
+
+
+def test_another_threshold_can_be_tried(trained_path, questions, tmp_path):
+    data = questions("test.spacy", "what is the capital of france near [paris](E1)")
+    metrics = evaluate(str(trained_path), data, tmp_path / "metrics.json", threshold=1.0)
+    assert (metrics["found"], metrics["threshold"]) == (0, 1.0)
+    with pytest.raises(ELQError, match="a probability above 0 and up to 1"):
+        evaluate(str(trained_path), data, tmp_path / "metrics.json", threshold=2.0)

@@ -89,11 +89,16 @@ def test_table_without_page(trained_path, gold_docs, tmp_path):
         "gold_key": "gold_links",
         "threshold": 0.1,
         "questions_per_second": 12.3,
+        "candidates_recall": 0.75,
+        "errors": {"missed": [{}], "wrong": [], "specific": [{}, {}], "extra": [{}, {}, {}]},
     }
     path = tmp_path / "metrics.json"
     path.write_text(json.dumps(metrics), encoding="utf8")
     result = CliRunner().invoke(app, ["elq", "report", str(path), str(tmp_path / "gold.spacy")])
     assert result.exit_code == 0, result.output
+    shown = " ".join(result.output.split())
+    assert "Gold among the candidates: 0.750" in shown
+    assert "1 missed mentions, 0 wrong entities, 2 more or less specific ones, 3 extra mentions" in shown
     assert "0.500 0.250 0.333" in " ".join(result.output.split())
     assert "seen" not in result.output
     assert list(tmp_path.iterdir()) == [path]

@@ -1,0 +1,92 @@
+"""`spacy elq import`."""
+
+import shutil
+from pathlib import Path
+from typing import Optional
+
+import typer
+from wasabi import msg
+
+from ..errors import ELQError, Errors
+from ..published import import_published, open_published
+from ._util import command
+
+
+@command("import")
+def import_cli(
+    checkpoint: Path = typer.Argument(..., help="Parameters of the model, such as elq_wiki_large.bin"),
+    output: Path = typer.Argument(..., help="Folder for the pipeline"),
+    params: Path = typer.Option(..., "--params", "-p", help="Its settings, such as elq_large_params.txt"),
+    entities: Path = typer.Option(..., "--entities", "-e", help="Its catalogue, entity.jsonl"),
+    vectors: Path = typer.Option(..., "--vectors", "-v", help="Its vectors, such as all_entities_large.t7"),
+    index: Optional[Path] = typer.Option(
+        None,
+        "--index",
+        "-i",
+        help="Its FAISS index, faiss_hnsw_index.pkl; without it one is built (--factory)",
+    ),
+    bert: Optional[str] = typer.Option(
+        None,
+        "--bert",
+        "-b",
+        help="Folder or hub name for configuration and tokenizer of the encoder; by default what the settings name",
+    ),
+    ids: str = typer.Option("wikidata", "--ids", help="What becomes kb_id_: wikidata, title or curid"),
+    factory: Optional[str] = typer.Option(
+        None, "--factory", "-f", help="FAISS factory string of the index to build; by default by size"
+    ),
+    threshold: float = typer.Option(
+        0.055, "--threshold", "-t", help="Least joint probability of a link; exp(-2.9), as published"
+    ),
+) -> None:
+    """Turn a published ELQ model into a pipeline that gives the same scores.
+
+    The result is an ordinary pipeline with its index inside; its folder "entity_encoder" is for `spacy elq
+    encode --pooling cls`, so that entities can be added later. Vectors and index are never in memory as a
+    whole, and nothing in the files is executed.
+    """
+    import_(
+        checkpoint,
+        output,
+        params=params,
+        entities=entities,
+        vectors=vectors,
+        index=index,
+        bert=bert,
+        ids=ids,
+        factory=factory,
+        threshold=threshold,
+    )
+    msg.good(f"{output}: pipeline with index and entity encoder")
+    msg.text(f"Next: python -c \"import spacy; print(spacy.load({str(output)!r})('...').ents)\"")
+
+
+def import_(
+    checkpoint: Path,
+    output: Path,
+    *,
+    params: Path,
+    entities: Path,
+    vectors: Path,
+    index: Optional[Path] = None,
+    bert: Optional[str] = None,
+    ids: str = "wikidata",
+    factory: Optional[str] = None,
+    threshold: float = 0.055,
+) -> None:
+    """Import a published model. The output folder appears when it is complete."""
+    if output.exists():
+        raise ELQError(Errors.E053.format(path=output))
+    model = open_published(checkpoint, params, vectors, index, bert=bert)
+    work = output.absolute().with_name(f".{output.name}.partial")
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    try:
+        nlp = import_published(model, entities, work, index=index, ids=ids, factory=factory, progress=True)
+        nlp.get_pipe("elq_linker").cfg["threshold"] = threshold  # type: ignore[attr-defined]
+        nlp.get_pipe_config("elq_linker")["threshold"] = threshold
+        nlp.to_disk(work / "pipeline")
+        (work / "entity_encoder").rename(work / "pipeline" / "entity_encoder")
+        (work / "pipeline").rename(output)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
