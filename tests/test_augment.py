@@ -9,7 +9,7 @@ from spacy.training import Example
 from thinc.api import fix_random_seed
 
 from spacy_elq.augment import add_typo, build_typo_augmenter
-from spacy_elq.gold import gold_spans
+from spacy_elq.gold import COMPLETE, LOST, gold_spans
 
 
 @pytest.fixture
@@ -47,6 +47,15 @@ def test_mentions_are_misspelled_and_still_marked(nlp):
     assert second.text != "valencia"
     assert augmented.text.startswith("is b")
     assert augmented.text.endswith("a ?")
+
+
+def test_what_is_known_of_a_question_stays_known(nlp):
+    example = example_of(nlp, "is barcelona older than valencia ?", (1, 2))
+    example.reference.user_data.update({COMPLETE: False, LOST: 2, "kind": "plain"})
+    example.reference.user_data["._.", "trf_data", None, None] = "of the very text"
+    (augmented,) = build_typo_augmenter(level=1.0)(nlp, example)
+    assert augmented.text != example.text
+    assert augmented.reference.user_data == {COMPLETE: False, LOST: 2, "kind": "plain"}
 
 
 @pytest.mark.parametrize("ranges", [[], [(0, 2), (1, 3)]], ids=["no gold", "overlap"])

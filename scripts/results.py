@@ -1,0 +1,367 @@
+"""The figures of docs/results.md: `measure` and `ablation` evaluate a pipeline into docs/results.json, `data`
+counts a question set into docs/data.json, `write` makes the tables of both.
+"""
+
+import statistics
+import subprocess
+from pathlib import Path
+from typing import Any, Dict, List, Tuple
+
+import spacy
+import srsly
+import typer
+from spacy.tokens import DocBin
+
+from spacy_elq.cli.bench import bench
+from spacy_elq.cli.evaluate import evaluate
+from spacy_elq.cli.report import write_html
+from spacy_elq.cli.threshold import threshold
+from spacy_elq.gold import LOST, gold_spans
+from spacy_elq.index import EntityIndex
+from spacy_elq.scorer import METRICS
+
+app = typer.Typer(help=__doc__, no_args_is_help=True)
+RESULTS, DATA, PAGE = Path("docs/results.json"), Path("docs/data.json"), Path("docs/results.md")
+WIKIPEDIA = "https://en.wikipedia.org/wiki/{}"
+KEY = ("system", "setting", "test", "entities", "seed", "threshold_from")
+TESTS = {"webqsp_el": "WebQSP_EL", "graphquestions_el": "GraphQuestions_EL"}
+SETTINGS = {
+    "questions": "WebQSP_EL",
+    "wikipedia": "Wikipedia",
+    "wikipedia_questions": "Wikipedia, then WebQSP_EL",
+    "everything": "Wikipedia, then every training file",
+}
+# Li et al. 2020, Tables 1, 2, 4 and 6: facts to stand beside ours
+PAPER_MAIN = {
+    ("questions", "webqsp_el"): (90.0, 85.0, 87.4, 1.56),
+    ("questions", "graphquestions_el"): (60.1, 57.2, 58.6, 1.57),
+    ("wikipedia", "webqsp_el"): (86.1, 81.8, 83.9, 1.56),
+    ("wikipedia", "graphquestions_el"): (69.8, 69.8, 69.8, 1.57),
+    ("wikipedia_questions", "webqsp_el"): (91.0, 87.0, 89.0, 1.56),
+    ("wikipedia_questions", "graphquestions_el"): (74.7, 66.4, 70.3, 1.57),
+}
+PAPER_SECONDS = {"encoder": 0.683, "search": 0.107, "rest": 0.00508}
+PAPER_DATA = {
+    "webqsp_el_train + dev": (2974, 3242),
+    "webqsp_el_test": (1603, 1806),
+    "graphquestions_el_test": (2075, 2229),
+}
+ERRORS = {
+    "missed": "missed mentions",
+    "wrong": "wrong entities",
+    "specific": "more or less specific",
+    "extra": "extra mentions",
+}
+_TEXTS = {
+    "head": """Every figure here was written by `scripts/results.py` from what `spacy elq evaluate` and
+`spacy elq bench` measured (`docs/results.json`, `docs/data.json`); the commands are the workflow `paper`
+of `project.yml`. The paper's figures stand beside ours in parentheses. Its model is BERT-large (340 M
+parameters, once for questions and once for entities) over 5,903,527 entities; ours is all- MiniLM-L6-v2
+(22 M) over the catalogue named in each row: comparable in kind, not in scale. Gold links whose entity
+the catalogue does not have count as missed.""",
+    "main": """Questions a second: one question at a time on one core, as the paper measures, on another
+machine than the paper's. *γ from*: the questions that the threshold was chosen on. More than one seed:
+mean ± standard deviation.""",
+    "detail": """In percent. *strong*: entity and boundaries equal; *mentions*: they overlap, whatever
+the entity; *links*: gold mentions given (the paper, trained on Wikipedia, on WebQSP_EL dev: 94.6 and
+90.2); *gold in 10*: gold is among the ten candidates of its mention, where the catalogue has it;
+*unseen*: weak F1 of the questions of whose entities WebQSP_EL train has none; *described*: weak F1 of
+those whose gold entities all have a description.""",
+    "ablations": """In percent. The paper, on WebQSP_EL dev after 20 of 100 epochs on Wikipedia: 87.7 in
+full, 46.1 without hard negatives, 17.2 also without the pretrained entity encoder.""",
+    "errors": """Counted in links. *more or less specific*: the words of one title contain those of the
+other. Examples give mention and titles; the questions themselves are on the pages that `spacy elq report
+--html` writes.""",
+}
+
+
+@app.command()
+def measure(
+    pipeline: Path = typer.Argument(..., help="Trained pipeline"),
+    setting: str = typer.Option(..., help=f"How it was trained: {', '.join(SETTINGS)}"),
+    corpus: Path = typer.Option(..., help="Folder of the question sets (.spacy)"),
+    work: Path = typer.Option(..., help="Folder for pipelines with their thresholds, metrics and pages"),
+    seed: int = typer.Option(0, help="The seed of its training"),
+) -> None:
+    """Choose thresholds on the two development sets, evaluate on the two test sets, put the rows into
+    docs/results.json in the place of earlier ones.
+
+    GraphQuestions_EL is evaluated twice: with the threshold of its own development set, as the paper does,
+    and with that of WebQSP_EL.
+    """
+    tuned = {}
+    for name in TESTS:
+        tuned[name] = work / "models" / f"{setting}-{seed}-{name}"
+        threshold(str(pipeline), corpus / f"{name}_dev.spacy", output=tuned[name])
+    speed = bench(str(tuned["webqsp_el"]), corpus / "webqsp_el_test.spacy", [1], n_threads=1)
+    for name, source in [(name, name) for name in TESTS] + [("graphquestions_el", "webqsp_el")]:
+        row = {"system": "spacy-elq", "setting": setting, "test": name, "seed": seed}
+        row["threshold_from"] = f"{source}_dev"
+        metrics_path = work / "metrics" / f"{setting}-{seed}-{name}-by-{source}.json"
+        data_path, train = corpus / f"{name}_test.spacy", corpus / "webqsp_el_train.spacy"
+        metrics = evaluate(str(tuned[source]), data_path, metrics_path, train=train)
+        write_html(metrics_path, data_path, metrics_path.with_suffix(".html"), kb_url=WIKIPEDIA)
+        _put({**row, **_figures(metrics), **_speed(speed)})
+
+
+@app.command()
+def ablation(
+    pipeline: Path = typer.Argument(..., help="Trained pipeline"),
+    name: str = typer.Argument(..., help="What is left out or put in"),
+    corpus: Path = typer.Option(..., help="Folder of the question sets (.spacy)"),
+    work: Path = typer.Option(..., help="Folder for the pipeline with its threshold, and metrics"),
+) -> None:
+    """Choose the threshold and evaluate on WebQSP_EL dev, put the row into docs/results.json."""
+    dev, model = corpus / "webqsp_el_dev.spacy", work / "models" / "ablation"
+    threshold(str(pipeline), dev, output=model)
+    metrics = evaluate(str(model), dev, work / "metrics" / "ablation.json")
+    row = {"system": "spacy-elq", "setting": name, "test": "webqsp_el_dev", "seed": 0}
+    _put({**row, "threshold_from": "webqsp_el_dev", **_figures(metrics), "questions_per_second": None})
+
+
+@app.command()
+def data(
+    corpus_path: Path = typer.Argument(..., help="A question set (.spacy), or a folder of them"),
+    index_path: Path = typer.Argument(..., help="The index whose catalogue is looked at"),
+    name: str = typer.Option(..., help="Name of the question set"),
+) -> None:
+    """Count a question set into docs/data.json."""
+    index, nlp = EntityIndex.open(index_path), spacy.blank("en")
+    files = sorted(corpus_path.rglob("*.spacy")) if corpus_path.is_dir() else [corpus_path]
+    questions = lost = 0
+    ids: List[str] = []
+    for path in files:
+        for doc in DocBin().from_disk(path).get_docs(nlp.vocab):
+            questions += 1
+            lost += int(doc.user_data.get(LOST, 0))
+            ids += [span.kb_id_ for span in gold_spans(doc)]
+    positions = index.positions(ids)
+    described = [bool(index.entity(int(p)).description) for p in positions if p >= 0]
+    row = {
+        "name": name,
+        "questions": questions,
+        "links": len(ids) + lost,
+        "lost": lost,
+        "entities": len(set(ids)),
+        "known": len(described),
+        "described": sum(described),
+    }
+    rows = [old for old in _read(DATA) if old["name"] != name]
+    _write_json(DATA, sorted([*rows, row], key=lambda r: str(r["name"])))
+
+
+@app.command()
+def write() -> None:
+    """Write docs/results.md."""
+    rows = _read(RESULTS)
+    header = ("trained on", "test", "entities")
+    parts = [
+        "# Results",
+        _TEXTS["head"],
+        "## Table 1: data",
+        _table(("set", "questions", "gold links", "(paper)", "entities", "in the catalogue"), _data_rows()),
+        "## Table 2: weak match, in percent",
+        _table((*header, "P", "R", "F1", "questions/s", "γ from", "seeds"), _main_rows(rows)),
+        _TEXTS["main"],
+        "## Mentions only, links only, candidates, unseen entities",
+        _table(
+            (*header, "strong", "mentions", "links", "gold in 10", "unseen", "described"),
+            _detail_rows(rows),
+        ),
+        _TEXTS["detail"],
+        "## Run time by stage, milliseconds a question, one core, one question at a time",
+        _table(("trained on", "entities", "tokenizer", "encoder", "search", "rest"), _time_rows(rows)),
+        "## Ablations (WebQSP_EL dev)",
+        _table(("what", "entities", "weak F1", "mentions", "links", "gold in 10"), _ablation_rows(rows)),
+        _TEXTS["ablations"],
+        "## Errors",
+        _table((*header[:2], *ERRORS.values()), _error_rows(rows)),
+        _TEXTS["errors"],
+        *_examples(rows),
+    ]
+    PAGE.write_text("\n\n".join(parts) + "\n", encoding="utf8")
+
+
+def _figures(metrics: Dict[str, Any]) -> Dict[str, Any]:
+    """RETURNS (Dict[str, Any]): What a row takes from the metrics of an evaluation."""
+    errors: Dict[str, List[Dict[str, str]]] = metrics["errors"]
+    return {
+        "entities": metrics["entities"],
+        **{name: round(metrics[name]["f"], 4) for name in METRICS},
+        "weak_p": round(metrics["weak"]["p"], 4),
+        "weak_r": round(metrics["weak"]["r"], 4),
+        "candidates_recall": round(metrics["candidates_recall"], 4),
+        **{f"weak_{name}": round(metrics[name]["weak"]["f"], 4) for name in _groups(metrics)},
+        "threshold": round(metrics["threshold"], 4),
+        "commit": _commit(),
+        "errors": {kind: len(records) for kind, records in errors.items()},
+        "examples": {kind: [_example(record) for record in errors[kind][::9][:6]] for kind in errors},
+    }
+
+
+def _speed(figures: Dict[str, Any]) -> Dict[str, Any]:
+    run = figures["runs"][0]
+    return {
+        "questions_per_second": round(run["questions_per_second"], 1),
+        "seconds": {stage: round(value, 5) for stage, value in run["seconds"].items()},
+    }
+
+
+def _put(row: Dict[str, Any]) -> None:
+    """Write a row, in the place of an earlier one of the same kind."""
+    rows = [old for old in _read(RESULTS) if any(old.get(key) != row[key] for key in KEY)]
+    _write_json(RESULTS, sorted([*rows, row], key=lambda r: [str(r.get(key)) for key in KEY]))
+
+
+def _groups(metrics: Dict[str, Any]) -> List[str]:
+    return [name for name in ("unseen", "described") if name in metrics]
+
+
+def _example(record: Dict[str, str]) -> Dict[str, str]:
+    # names are facts; the questions themselves stay where they are
+    return {key: record[key] for key in ("mention", "gold", "found")}
+
+
+def _is_main(row: Dict[str, Any]) -> bool:
+    return row["setting"] in SETTINGS and row["test"] in TESTS
+
+
+def _grouped(rows: List[Dict[str, Any]]) -> List[Tuple[Tuple[str, ...], List[Dict[str, Any]]]]:
+    """RETURNS: The rows of Table 2 by everything but the seed, in the order of the settings."""
+    groups: Dict[Any, List[Dict[str, Any]]] = {}
+    for row in filter(_is_main, rows):
+        groups.setdefault((row["setting"], row["test"], row["entities"], row["threshold_from"]), []).append(
+            row
+        )
+    order = list(SETTINGS)
+    return sorted(groups.items(), key=lambda item: (order.index(item[0][0]), -len(item[0][1]), *item[0][2:]))
+
+
+def _mean(rows: List[Dict[str, Any]], key: str, scale: float = 100.0) -> str:
+    values = [scale * row[key] for row in rows if row.get(key) is not None]
+    if not values:
+        return ""
+    spread = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
+    return f"{statistics.mean(values):.1f}{spread}"
+
+
+def _main_rows(rows: List[Dict[str, Any]]) -> List[Tuple[str, ...]]:
+    table = []
+    for (setting, test, entities, source), group in _grouped(rows):
+        paper = PAPER_MAIN.get((setting, test), ())
+        shown = [_mean(group, key) for key in ("weak_p", "weak_r", "weak")]
+        speed = _mean(group[:1], "questions_per_second", 1.0)
+        beside = [f" ({x})" for x in paper] or [""] * 4
+        table.append(
+            (
+                SETTINGS[setting],
+                TESTS[test],
+                f"{entities:,}",
+                *(f"{x}{y}" for x, y in zip([*shown, speed], beside, strict=True)),
+                source,
+                str(len(group)),
+            )
+        )
+    return table
+
+
+def _detail_rows(rows: List[Dict[str, Any]]) -> List[Tuple[str, ...]]:
+    keys = ("strong", "mentions", "links", "candidates_recall", "weak_unseen", "weak_described")
+    return [
+        (SETTINGS[setting], TESTS[test], f"{entities:,}", *(_mean(group, key) for key in keys))
+        for (setting, test, entities, source), group in _grouped(rows)
+        if source.startswith(test)
+    ]
+
+
+def _time_rows(rows: List[Dict[str, Any]]) -> List[Tuple[str, ...]]:
+    table = [
+        (
+            SETTINGS[row["setting"]],
+            f"{row['entities']:,}",
+            *(f"{1000 * row['seconds'][stage]:.1f}" for stage in ("tokenizer", "encoder", "search", "rest")),
+        )
+        for row in filter(_is_main, rows)
+        if row.get("seconds") and row["test"] == "webqsp_el" and row["seed"] == 0
+    ]
+    paper = [f"{1000 * PAPER_SECONDS[stage]:.0f}" for stage in ("encoder", "search", "rest")]
+    return [*table, ("the paper (another machine)", "5,903,527", "", *paper)]
+
+
+def _ablation_rows(rows: List[Dict[str, Any]]) -> List[Tuple[str, ...]]:
+    keys = ("weak", "mentions", "links", "candidates_recall")
+    return [
+        (row["setting"], f"{row['entities']:,}", *(_mean([row], key) for key in keys))
+        for row in rows
+        if row["test"] == "webqsp_el_dev"
+    ]
+
+
+def _error_rows(rows: List[Dict[str, Any]]) -> List[Tuple[str, ...]]:
+    return [
+        (
+            SETTINGS[setting],
+            TESTS[test],
+            *(str(group[0]["errors"][k]) for k in ERRORS),
+        )
+        for (setting, test, _, source), group in _grouped(rows)
+        if source.startswith(test)
+    ]
+
+
+def _examples(rows: List[Dict[str, Any]]) -> List[str]:
+    parts = []
+    for test, name in TESTS.items():
+        chosen = [
+            r for r in rows if r["setting"] == "wikipedia_questions" and r["test"] == test and r["seed"] == 0
+        ]
+        for kind, title in ERRORS.items() if chosen else ():
+            lines = [
+                f"- *{e['mention']}*: " + ", ".join(f"{k} {e[k]}" for k in ("gold", "found") if e[k])
+                for e in chosen[0]["examples"][kind]
+            ]
+            parts += [f"{name}, {title}:", "\n".join(lines) or "- none"]
+    return parts
+
+
+def _data_rows() -> List[Tuple[str, ...]]:
+    return [
+        (
+            row["name"],
+            f"{row['questions']:,}",
+            f"{row['links']:,}",
+            "/".join(f"{x:,}" for x in PAPER_DATA.get(row["name"], ())),
+            f"{row['entities']:,}",
+            f"{_percent(row, 'known')}, {_percent(row, 'described')} with a description",
+        )
+        for row in _read(DATA)
+    ]
+
+
+def _percent(row: Dict[str, Any], key: str) -> str:
+    return f"{100 * row[key] / row['links']:.1f} %"
+
+
+def _table(header: Tuple[str, ...], rows: List[Tuple[str, ...]]) -> str:
+    lines = [header, ("---",) * len(header), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _read(path: Path) -> List[Dict[str, Any]]:
+    return srsly.read_json(path) if path.is_file() else []
+
+
+def _write_json(path: Path, rows: List[Dict[str, Any]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    srsly.write_json(path, rows)
+
+
+def _commit() -> str:
+    done = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
+    )
+    return done.stdout.strip() or "unknown"
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,65 @@
+"""`scripts/results.py`, on the tiny world: the rows that the tables are made of."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from spacy.tokens import DocBin
+
+SCRIPT = Path(__file__).parent.parent / "scripts" / "results.py"
+FIELDS = {"system", "setting", "test", "entities", "weak", "strong", "mentions", "links", "seed", "commit"}
+
+
+@pytest.fixture(scope="module")
+def made(trained_path, gold_docs, index, tmp_path_factory):
+    """A folder in which every command of the script ran."""
+    folder = tmp_path_factory.mktemp("results")
+    shutil.copytree(trained_path, folder / "pipeline")
+    for name in ("webqsp_el", "graphquestions_el"):
+        for part in ("train", "dev", "test"):
+            path = folder / "corpus" / f"{name}_{part}.spacy"
+            path.parent.mkdir(exist_ok=True)
+            DocBin(docs=gold_docs, store_user_data=True).to_disk(path)
+
+    def run(*arguments):
+        command = [sys.executable, str(SCRIPT), *map(str, arguments)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=folder)
+        assert done.returncode == 0, done.stderr
+
+    run("data", "corpus/webqsp_el_test.spacy", index.path, "--name", "webqsp_el_test")
+    places = ("--corpus", "corpus", "--work", "work")
+    run("measure", "pipeline", "--setting", "wikipedia_questions", *places)
+    run("ablation", "pipeline", "no hard negatives", *places)
+    run("write")
+    return folder
+
+
+def test_rows_have_the_fields_agreed_on(made):
+    rows = json.loads((made / "docs" / "results.json").read_text(encoding="utf8"))
+    assert all({*FIELDS, "questions_per_second"} <= set(row) for row in rows)
+    keys = [(row["setting"], row["test"], row["threshold_from"]) for row in rows]
+    assert sorted(keys) == [
+        ("no hard negatives", "webqsp_el_dev", "webqsp_el_dev"),
+        ("wikipedia_questions", "graphquestions_el", "graphquestions_el_dev"),
+        ("wikipedia_questions", "graphquestions_el", "webqsp_el_dev"),
+        ("wikipedia_questions", "webqsp_el", "webqsp_el_dev"),
+    ]
+    assert all(row["weak"] == 1.0 and row["entities"] == 10 for row in rows)
+
+
+def test_the_page_has_every_table(made):
+    page = (made / "docs" / "results.md").read_text(encoding="utf8")
+    assert "| webqsp_el_test | 20 | 22 | 1,603/1,806 | 10 | 100.0 %, 100.0 % with a description |" in page
+    main = "| Wikipedia, then WebQSP_EL | WebQSP_EL | 10 | 100.0 (91.0) | 100.0 (87.0) | 100.0 (89.0) |"
+    assert main in page
+    assert "| no hard negatives | 10 | 100.0 |" in page
+    assert "| the paper (another machine) | 5,903,527 |  | 683 | 107 | 5 |" in page
+
+
+def test_the_questions_stay_out_of_what_is_committed(made):
+    for path in (made / "docs").iterdir():
+        assert "what is the capital" not in path.read_text(encoding="utf8")
+    assert list((made / "work" / "metrics").glob("*.html"))
