@@ -24,7 +24,7 @@ from . import threads
 from .decode import choose_mentions, joint_scores, keep_mentions, log_sigmoid
 from .errors import ELQError, Errors, Warnings
 from .gold import GOLD_KEY, Gold, align_span, collect_gold, gold_spans
-from .index import NAME, EntityIndex, copy_index
+from .index import EntityIndex, copy_index
 from .losses import LINKING_LOSSES, mention_loss
 from .models import TowerOutput
 from .negatives import Negatives
@@ -46,6 +46,7 @@ max_mentions = 50
 mention_limit = 0
 candidates = 10
 name_weight = 0.0
+alias_share = 1.0
 popularity_weight = 0.0
 mention_name_weight = 0.0
 label = "ENTITY"
@@ -107,6 +108,7 @@ def make_elq_linker(
     mention_limit: int,
     candidates: int,
     name_weight: float,
+    alias_share: float,
     popularity_weight: float,
     mention_name_weight: float,
     label: str,
@@ -132,6 +134,7 @@ def make_elq_linker(
         mention_limit=mention_limit,
         candidates=candidates,
         name_weight=name_weight,
+        alias_share=alias_share,
         popularity_weight=popularity_weight,
         mention_name_weight=mention_name_weight,
         label=label,
@@ -163,6 +166,7 @@ class ELQLinker(TrainablePipe):
         mention_limit: int = 0,
         candidates: int = 10,
         name_weight: float = 0.0,
+        alias_share: float = 1.0,
         popularity_weight: float = 0.0,
         mention_name_weight: float = 0.0,
         label: str = "ENTITY",
@@ -190,8 +194,10 @@ class ELQLinker(TrainablePipe):
             removed. 0 is no limit, the paper; its published code has 50.
         candidates (int): Entities retrieved for each mention. It is part of what `threshold` means.
         name_weight (float): What is added to the similarity of entities that bear the very text of the
-            mention as their title, three quarters of it for another of their names, half of it for a
-            similar spelling, in training and prediction. 0 is the paper.
+            mention as their title, half of it for a similar spelling, in training and prediction. 0 is the
+            paper.
+        alias_share (float): The share of `name_weight` for another name than the title. Below 1 it prefers
+            the entity whose title is the plain name, which in Wikipedia is the best known one.
         popularity_weight (float): What is added to the similarity of an entity for each e-fold of its
             popularity in the catalogue, in training and prediction. 0 is the paper.
         mention_name_weight (float): What is added to the mention score of a span whose text is a name of
@@ -225,6 +231,7 @@ class ELQLinker(TrainablePipe):
             "mention_limit": mention_limit,
             "candidates": candidates,
             "name_weight": name_weight,
+            "alias_share": alias_share,
             "popularity_weight": popularity_weight,
             "mention_name_weight": mention_name_weight,
             "label": label,
@@ -248,6 +255,7 @@ class ELQLinker(TrainablePipe):
             "mention_limit": (lambda x: x >= 0, "at least 0"),
             "candidates": (lambda x: x >= 1, "at least 1"),
             "name_weight": (lambda x: x >= 0, "at least 0"),
+            "alias_share": (lambda x: 0 <= x <= 1, "between 0 and 1"),
             "popularity_weight": (lambda x: x >= 0, "at least 0"),
             "mention_name_weight": (lambda x: x >= 0, "at least 0"),
             "mention_weight": (lambda x: x >= 0, "at least 0"),
@@ -361,7 +369,7 @@ class ELQLinker(TrainablePipe):
 
     def _search(self, index: EntityIndex, names: List[str]) -> Callable[[Array, int], Tuple[Array, Array]]:
         """RETURNS (Callable): The index's search for mentions of these names, with the weights set here."""
-        weights = {key: self.cfg[key] for key in ("name_weight", "popularity_weight")}
+        weights = {key: self.cfg[key] for key in ("name_weight", "alias_share", "popularity_weight")}
         return partial(index.search, names=names, **weights)
 
     def _names(self, docs: Sequence[Doc], spans: Array) -> List[str]:
@@ -374,7 +382,7 @@ class ELQLinker(TrainablePipe):
         if self.cfg["mention_name_weight"]:
             chosen = np.flatnonzero(asked)
             owners, _, degrees = index.match_names(_texts(docs, spans[chosen]))
-            bonus[chosen[owners[degrees >= NAME]]] = self.cfg["mention_name_weight"]
+            bonus[chosen[owners[degrees == 1.0]]] = self.cfg["mention_name_weight"]
         return bonus
 
     def _make_links(
@@ -549,7 +557,8 @@ class ELQLinker(TrainablePipe):
         pool, competes, targets = self.negatives(mentions, gold.positions[usable], search)
         entities = index.vectors[pool]
         similarities = (mentions @ entities.T).astype("float64")
-        similarities += self.cfg["name_weight"] * _bear_name(index, names, pool, len(mentions))
+        matches = index.match_names(names, alias_share=self.cfg["alias_share"])
+        similarities += self.cfg["name_weight"] * _bear_name(matches, pool, len(mentions))
         similarities += self.cfg["popularity_weight"] * index.log_popularity[pool]
         similarities[~competes] = -np.inf
         loss, d_similarities = LINKING_LOSSES[self.cfg["linking_loss"]](similarities, targets)
@@ -746,10 +755,10 @@ def _fitting_gold(example: Example, key: str) -> List[Tuple[Span, Span]]:
     return [(example.predicted[r[0] : r[1]], gold) for r, gold in pairs if r is not None]
 
 
-def _bear_name(index: EntityIndex, names: Sequence[str], pool: Array, n_mentions: int) -> Array:
+def _bear_name(matches: Tuple[Array, Array, Array], pool: Array, n_mentions: int) -> Array:
     """RETURNS (Array): (mentions, pool) how well an entity of the pool bears the mention's text as name."""
     bear = np.zeros((n_mentions, len(pool)))
-    owners, entities, degrees = index.match_names(names)
+    owners, entities, degrees = matches
     columns = np.minimum(np.searchsorted(pool, entities), len(pool) - 1)
     inside = pool[columns] == entities
     bear[owners[inside], columns[inside]] = degrees[inside]

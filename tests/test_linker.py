@@ -852,3 +852,16 @@ def test_a_component_can_be_pickled_with_its_index(trained):
     linker = trained.get_pipe("elq_linker")
     index = pickle.loads(pickle.dumps(linker.index))
     assert index.stamp == linker.index.stamp
+
+
+def test_an_alias_gets_its_share_of_the_name_weight(make_pipeline, gold_docs, index):
+    nlp = make_pipeline("tok2vec", name_weight=1000.0, alias_share=0.25)
+    linker = nlp.get_pipe("elq_linker")
+    doc = gold_docs[11]  # hotels in the city of light
+    spans = [[doc[2:6], doc[3:6]]]
+    assert [link.entity_id for link in linker.link_spans([nlp(doc.text)], spans)[0]] == ["E1", "E1"]
+    linker.cfg["alias_share"] = 0.0
+    scores = [link.score for link in linker.link_spans([nlp(doc.text)], spans)[0]]
+    assert max(scores) < 1.0
+    with pytest.raises(ELQError, match="alias_share"):
+        make_pipeline("tok2vec", alias_share=1.5)

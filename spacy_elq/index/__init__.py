@@ -2,10 +2,9 @@
 
 from .encode import encode_catalogue, import_index
 from .entity_index import EntityIndex, build_index, build_index_loader, copy_index
-from .records import NAME, Records, open_catalogue
+from .records import Records, open_catalogue
 
 __all__ = [
-    "NAME",
     "EntityIndex",
     "Records",
     "build_index",

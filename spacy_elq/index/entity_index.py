@@ -75,12 +75,12 @@ class EntityIndex:
         """RETURNS (Array): (ids,) the position of each id, or -1 for an unknown one."""
         return self._records.positions(ids)
 
-    def match_names(self, texts: Sequence[str]) -> Tuple[Array, Array, Array]:
+    def match_names(self, texts: Sequence[str], *, alias_share: float = 1.0) -> Tuple[Array, Array, Array]:
         """RETURNS (Tuple[Array, Array, Array]): (matches,) the position of the text, ascending, the position
-        of an entity that bears it as a name, and how well they match: 1 as its title, 0.75 as another name,
-        0.5 in a similar spelling.
+        of an entity that bears it as a name, and how well they match: 1 as its title, `alias_share` as
+        another name, 0.5 in a similar spelling.
         """
-        return self._records.match_names(texts)
+        return self._records.match_names(texts, alias_share=alias_share)
 
     @property
     def log_popularity(self) -> Array:
@@ -94,6 +94,7 @@ class EntityIndex:
         *,
         names: Sequence[str] = (),
         name_weight: float = 0.0,
+        alias_share: float = 1.0,
         popularity_weight: float = 0.0,
     ) -> Tuple[Array, Array]:
         """Find candidates: the back end finds them, the stored vectors score them.
@@ -102,8 +103,9 @@ class EntityIndex:
         k (int): Candidates per query; fewer where the catalogue is smaller.
         names (Sequence[str]): The text of each query, for `name_weight`.
         name_weight (float): What is added to the similarity of entities that bear the text as their title,
-            less for another name or a similar spelling; they are candidates even if their vectors are
-            far. 0 is the paper.
+            half of it for a similar spelling; they are candidates even if their vectors are far. 0 is the
+            paper.
+        alias_share (float): The share of it that entities get which bear the text as another name.
         popularity_weight (float): What is added to the similarity of an entity for each e-fold of its
             popularity. 0 is the paper.
         RETURNS (Tuple[Array, Array]): (queries, k) positions and similarities, exact inner products and what
@@ -123,8 +125,9 @@ class EntityIndex:
             return np.zeros((0, k), dtype="int64"), np.zeros((0, k), dtype="float32")
         positions, similarities = (np.concatenate(arrays) for arrays in zip(*chunks, strict=True))
         if name_weight:
-            weights = (name_weight, popularity_weight)
-            return self._add_named(queries, names, weights, positions, similarities)
+            matches = self.match_names(names, alias_share=alias_share)
+            bonus = name_weight * matches[2] + popularity_weight * self.log_popularity[matches[1]]
+            return self._add_named(queries, (*matches[:2], bonus), positions, similarities)
         return positions, similarities
 
     def _search_chunk(self, queries: Array, k: int, popularity_weight: float) -> Tuple[Array, Array]:
@@ -140,20 +143,19 @@ class EntityIndex:
     def _add_named(
         self,
         queries: Array,
-        names: Sequence[str],
-        weights: Tuple[float, float],
+        matches: Tuple[Array, Array, Array],
         positions: Array,
         similarities: Array,
     ) -> Tuple[Array, Array]:
         """Put the entities that bear the names among the candidates, keeping as many as there were."""
-        owners, entities, degrees = self.match_names(names)
+        owners, entities, bonus = matches
         counts = np.bincount(owners, minlength=len(queries))
         columns = np.arange(len(owners)) - np.repeat(np.cumsum(counts) - counts, counts)
         named = np.full((len(queries), int(counts.max(initial=0))), -1, dtype="int64")
         scores = np.full(named.shape, -np.inf, dtype="float32")
         named[owners, columns] = entities
         exact = np.einsum("qw,qw->q", queries[owners], self.vectors[entities])
-        scores[owners, columns] = exact + weights[0] * degrees + weights[1] * self.log_popularity[entities]
+        scores[owners, columns] = exact + bonus
         twice = (positions[:, :, None] == named[:, None, :]).any(axis=2)
         return _best(
             np.concatenate([np.where(twice, -1, positions), named], axis=1),

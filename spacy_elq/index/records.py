@@ -22,8 +22,8 @@ from ..types import Array, Entity
 
 RECORDS, OFFSETS, IDS, NAMES = "records.jsonl", "offsets.npy", "ids.npy", "names.npy"
 POPULARITY = "popularity.npy"
-# how well a text matches an entity: as its title, as another of its names, in a similar spelling
-TITLE, NAME, SPELLING = 1.0, 0.75, 0.5
+# how well a text matches an entity in a similar spelling of one of its names; 1 is its very title
+SPELLING = 0.5
 ROLES = (RECORDS, OFFSETS, IDS, NAMES, POPULARITY)
 
 
@@ -106,16 +106,17 @@ class Records:
             dtype="int64",
         )
 
-    def match_names(self, texts: Sequence[str]) -> Tuple[Array, Array, Array]:
+    def match_names(self, texts: Sequence[str], *, alias_share: float = 1.0) -> Tuple[Array, Array, Array]:
         """Find the entities that bear a name, or one that is spelled much like it.
 
         texts (Sequence[str]): Names as people write them.
+        alias_share (float): How well a text matches as another name than the title.
         RETURNS (Tuple[Array, Array, Array]): (matches,) the position of the text, ascending, the position
-            of the entity, and how well they match: `TITLE`, `NAME` or `SPELLING`.
+            of the entity, and how well they match: 1, `alias_share` or 0.5 for a similar spelling.
         """
         keys = [_name_keys(normalize_name(text)) for text in texts]
         owners = np.repeat(np.arange(len(keys)), [len(own) for own in keys])
-        degrees = np.asarray([degree for own in keys for degree in (TITLE, NAME, SPELLING)[: len(own)]])
+        degrees = np.asarray([degree for own in keys for degree in (1.0, alias_share, SPELLING)[: len(own)]])
         wanted = np.asarray([_hash(key) for own in keys for key in own], dtype="uint64")
         begins = np.searchsorted(self._names[0], wanted, side="left")
         counts = np.searchsorted(self._names[0], wanted, side="right") - begins

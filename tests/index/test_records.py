@@ -90,18 +90,19 @@ def test_the_digest_tells_catalogues_apart(tmp_path, entities):
     assert digest_of(tmp_path, entities) != digest_of(tmp_path, ENTITIES)
 
 
-def test_every_bearer_of_a_name_is_found_and_a_title_counts_more(tmp_path):
+@pytest.mark.parametrize("share", [1.0, 0.75, 0.6])
+def test_every_bearer_of_a_name_is_found_and_other_names_count_their_share(tmp_path, share):
     paris = [
         Entity("E1", "Paris"),
         Entity("E2", "Paris, Texas"),
         Entity("E3", "Rome", aliases=("The PARIS",)),
     ]
-    found = store(tmp_path, paris).match_names(["rome", "nobody", "", "the Paris"])
+    found = store(tmp_path, paris).match_names(["rome", "nobody", "", "the Paris"], alias_share=share)
     assert list(zip(*(array.tolist() for array in found), strict=True)) == [
         (0, 2, 1.0),
         (3, 0, 1.0),
-        (3, 1, 0.75),
-        (3, 2, 0.75),
+        (3, 1, share),
+        (3, 2, share),
     ]
 
 
