@@ -196,8 +196,9 @@ class ELQLinker(TrainablePipe):
         name_weight (float): What is added to the similarity of entities that bear the very text of the
             mention as their title, half of it for a similar spelling, in training and prediction. 0 is the
             paper.
-        alias_share (float): The share of `name_weight` for another name than the title. Below 1 it prefers
-            the entity whose title is the plain name, which in Wikipedia is the best known one.
+        alias_share (float): The share of `name_weight` for another name than the title, at least that of a
+            similar spelling. Below 1 it prefers the entity whose title is the plain name, which in
+            Wikipedia is the best known one.
         popularity_weight (float): What is added to the similarity of an entity for each e-fold of its
             popularity in the catalogue, in training and prediction. 0 is the paper.
         mention_name_weight (float): What is added to the mention score of a span whose text is a name of
@@ -255,7 +256,7 @@ class ELQLinker(TrainablePipe):
             "mention_limit": (lambda x: x >= 0, "at least 0"),
             "candidates": (lambda x: x >= 1, "at least 1"),
             "name_weight": (lambda x: x >= 0, "at least 0"),
-            "alias_share": (lambda x: 0 <= x <= 1, "between 0 and 1"),
+            "alias_share": (lambda x: 0.5 <= x <= 1, "between 0.5 and 1"),
             "popularity_weight": (lambda x: x >= 0, "at least 0"),
             "mention_name_weight": (lambda x: x >= 0, "at least 0"),
             "mention_weight": (lambda x: x >= 0, "at least 0"),

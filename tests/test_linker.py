@@ -1,6 +1,7 @@
 """The component as spaCy users know components: config, training, prediction, serialization."""
 
 import json
+import math
 import pickle
 import shutil
 import warnings
@@ -854,14 +855,17 @@ def test_a_component_can_be_pickled_with_its_index(trained):
     assert index.stamp == linker.index.stamp
 
 
-def test_an_alias_gets_its_share_of_the_name_weight(make_pipeline, gold_docs, index):
-    nlp = make_pipeline("tok2vec", name_weight=1000.0, alias_share=0.25)
+def test_an_alias_gets_its_share_of_the_name_weight(make_pipeline, gold_docs):
+    nlp = make_pipeline("tok2vec", name_weight=1.0)
     linker = nlp.get_pipe("elq_linker")
     doc = gold_docs[11]  # hotels in the city of light
-    spans = [[doc[2:6], doc[3:6]]]
-    assert [link.entity_id for link in linker.link_spans([nlp(doc.text)], spans)[0]] == ["E1", "E1"]
-    linker.cfg["alias_share"] = 0.0
-    scores = [link.score for link in linker.link_spans([nlp(doc.text)], spans)[0]]
-    assert max(scores) < 1.0
-    with pytest.raises(ELQError, match="alias_share"):
-        make_pipeline("tok2vec", alias_share=1.5)
+    scores = []
+    for share in (1.0, 0.75, 0.5):
+        linker.cfg["alias_share"] = share
+        (link,) = linker.link_spans([nlp(doc.text)], [[doc[3:6]]])[0]
+        scores.append({other.id: other.score for other in link.alternatives}["E1"])
+    odds = [score / (1 - score) for score in scores]
+    assert odds[0] / odds[1] == pytest.approx(math.exp(0.25), rel=1e-4)
+    assert odds[1] / odds[2] == pytest.approx(math.exp(0.25), rel=1e-4)
+    with pytest.raises(ELQError, match=r"alias_share.*between 0.5 and 1"):
+        make_pipeline("tok2vec", alias_share=0.4)
