@@ -56,7 +56,7 @@ _TEXTS = {
     "head": """Every figure here was written by `scripts/results.py` from what `spacy elq evaluate` and
 `spacy elq bench` measured (`docs/results.json`, `docs/data.json`); the commands are the workflow `paper`
 of `project.yml`. The paper's figures stand beside ours in parentheses. Its model is BERT-large (340 M
-parameters, once for questions and once for entities) over 5,903,527 entities; ours is all- MiniLM-L6-v2
+parameters, once for questions and once for entities) over 5,903,527 entities; ours is all-MiniLM-L6-v2
 (22 M) over the catalogue named in each row: comparable in kind, not in scale. Gold links whose entity
 the catalogue does not have count as missed.""",
     "main": """Questions a second: one question at a time on one core, as the paper measures, on another
