@@ -48,7 +48,7 @@ def catalogue(tmp_path):
         "W-1\nW-2\n3\n",
         " W-1 \r\n\n  W-2\n3",
     ],
-    ids=["byte order mark", "list", "list over lines", "lines", "lines with blanks"],
+    ids=["list", "byte order mark", "list over lines", "lines", "lines with blanks"],
 )
 def test_ids_are_a_json_list_or_one_a_line(write, text):
     assert read_ids(write(text)) == {"W-1", "W-2", "3"}
