@@ -99,6 +99,12 @@ class Errors:
     )
     E037 = "[spacy-elq E037] `max_length` is {found}, expected 4 to {room} word pieces for this encoder."
 
+    E038 = (
+        "[spacy-elq E038] The vectors in {path} were made by another encoder or with other settings "
+        "({found}) than those asked for ({expected}), so none can be taken over. Leave out --reuse, or name "
+        "the encoder and settings that made them."
+    )
+
     # Data sets and commands
     E040 = "[spacy-elq E040] {path}, {where}: {problem}: {found}"
     E041 = (

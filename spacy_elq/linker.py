@@ -213,7 +213,8 @@ class ELQLinker(TrainablePipe):
             one is a mean over spans, of which hardly any is a mention, the other over mentions.
         unmarked (str): What the mention loss makes of text without a mark where not every mention is
             marked (`complete: false`, as in Wikipedia). "ignore" takes a span for wrong only if it overlaps
-            with a marked mention; "unnamed" also if it is nobody's name in the index; "negative" always.
+            with a marked mention; "unnamed" also if it is nobody's name in the index, or is written small
+            in a text with capitals; "negative" always.
         linking_loss (str): "softmax" as in the paper or "binary" as in its published code.
         bundle_index (bool): Whether `to_disk` puts a copy of the index into the pipeline.
         index_path (Optional[str]): Where `from_disk` finds the index, instead of the place recorded.
@@ -542,7 +543,12 @@ class ELQLinker(TrainablePipe):
         if self.cfg["unmarked"] == "unnamed":
             asked = np.flatnonzero(~known)
             known[asked] = True
-            known[asked[index.match_names(_texts(docs, spans[asked]))[0]]] = False
+            texts = _texts(docs, spans[asked])
+            is_small = np.asarray([doc.text.islower() for doc in docs])[owners[spans[asked, 0]]]
+            like_name = is_small | np.asarray([not text.islower() for text in texts], dtype=bool)
+            hopeful = np.flatnonzero(like_name)
+            named = index.match_names([texts[i] for i in hopeful])[0]
+            known[asked[hopeful[named]]] = False
         return known
 
     def _linking_loss(

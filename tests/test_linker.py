@@ -277,6 +277,13 @@ def test_unnamed_text_can_count_as_no_mention(make_pipeline):
     assert {"older", "hall", "new york city"} <= {span.text for span in known}
 
 
+def test_small_letters_in_a_text_with_capitals_are_no_name(make_pipeline):
+    nlp = make_pipeline("tok2vec", unmarked="unnamed")
+    text = "Is the jaguar older than new york city or Paris"
+    _, unknown = known_spans(nlp.get_pipe("elq_linker"), partly_marked(nlp, text))
+    assert {span.text for span in unknown} == {"Paris"}
+
+
 def test_all_unmarked_text_can_count_as_no_mention(make_pipeline):
     nlp = make_pipeline("tok2vec", unmarked="negative")
     assert known_spans(nlp.get_pipe("elq_linker"), partly_marked(nlp, PARTLY))[1] == []

@@ -1,6 +1,7 @@
 """`spacy elq encode`."""
 
 from pathlib import Path
+from typing import Optional
 
 import typer
 from wasabi import msg
@@ -35,18 +36,26 @@ def encode_cli(
     batch_size: int = typer.Option(
         64, "--batch-size", "-b", min=1, help="Entities in one forward pass; does not change the vectors"
     ),
+    reuse: Optional[Path] = typer.Option(
+        None,
+        "--reuse",
+        "-r",
+        help="Vectors or an index made with this encoder: entities with the same texts are not encoded again",
+    ),
 ) -> None:
     """Encode a catalogue: one vector for every entity, from `[CLS] title [ENT] description [SEP]`.
 
     The catalogue is JSONL with "id", "title", "description" and, optionally, "aliases", "label" and
     "ids". Encoding is the slow part, so it can be stopped at any time: the same command goes on where
-    it was. The result is given to `spacy elq index`; another index never needs another encoding.
+    it was; when the catalogue has changed, --reuse encodes only what is new. The result is given to
+    `spacy elq index`; another index never needs another encoding.
     """
     vectors = encode_catalogue(
         catalogue,
         output_path,
         EntityEncoder(encoder, pooling=pooling, max_length=max_length, aliases=aliases, norm=norm),
         batch_size=batch_size,
+        reuse=reuse,
         progress=True,
     )
     msg.good(f"{output_path}: {len(vectors)} entities, vectors of width {vectors.width}")

@@ -27,6 +27,7 @@ def encode_catalogue(
     *,
     batch_size: int = 64,
     shard_size: int = 2048,
+    reuse: Union[str, Path, None] = None,
     progress: bool = False,
 ) -> EntityIndex:
     """Encode every entity of a catalogue.
@@ -40,6 +41,8 @@ def encode_catalogue(
     encoder (Encoder): The entity encoder.
     batch_size (int): Entities in one forward pass.
     shard_size (int): Entities between two points at which the work can be taken up again.
+    reuse (Union[str, Path, None]): Vectors or an index of this encoder: entities that have the same texts
+        there are not encoded again.
     RETURNS (EntityIndex): The encoded catalogue, not searchable yet.
     """
     output = Path(output)
@@ -49,6 +52,7 @@ def encode_catalogue(
         "width": encoder.width,
         "shard_size": shard_size,
     }
+    known = None if reuse is None else _open_known(reuse, encoder)
     catalogue_digest, done = _prepare(Path(catalogue), work, stamp)
     records = Records(*(work / role for role in ROLES))
     vectors = _open_vectors(work / VECTORS, (len(records), encoder.width))
@@ -57,7 +61,12 @@ def encode_catalogue(
             end = min(begin + shard_size, len(records))
             if begin not in done:
                 entities = [records.get(position) for position in range(begin, end)]
-                vectors[begin:end] = encoder.encode(entities, batch_size=batch_size)
+                fresh = np.ones(len(entities), dtype=bool)
+                if known is not None:
+                    fresh = _copy_known(entities, known, vectors[begin:end])
+                changed = [entity for entity, is_fresh in zip(entities, fresh, strict=True) if is_fresh]
+                if changed:
+                    vectors[begin:end][fresh] = encoder.encode(changed, batch_size=batch_size)
                 vectors.flush()
                 done.append(begin)
                 write_json(work / DONE, done)
@@ -65,6 +74,33 @@ def encode_catalogue(
     meta = {"catalogue": catalogue_digest, "encoder": stamp["encoder"]}
     commit(output, work, meta, [VECTORS, *ROLES])
     return EntityIndex.open(output)
+
+
+def _open_known(path: Union[str, Path], encoder: Encoder) -> EntityIndex:
+    known = EntityIndex.open(path)
+    found = known.stamp["encoder"]
+    if found != encoder.fingerprint:
+        raise ELQError(Errors.E038.format(path=known.path, found=found, expected=encoder.fingerprint))
+    return known
+
+
+def _copy_known(entities: List[Entity], known: EntityIndex, vectors: Array) -> Array:
+    """Take over the vectors of entities that have the same texts there.
+
+    RETURNS (Array): (entities,) which have not.
+    """
+    positions = known.positions([entity.id for entity in entities])
+    same = [
+        position >= 0 and _texts(known.entity(position)) == _texts(entity)
+        for entity, position in zip(entities, positions.tolist(), strict=True)
+    ]
+    taken = np.asarray(same, dtype=bool)
+    vectors[taken] = known.vectors[positions[taken]]
+    return ~taken
+
+
+def _texts(entity: Entity) -> Tuple[str, str, Tuple[str, ...]]:
+    return entity.title, entity.description, entity.aliases
 
 
 def import_index(

@@ -80,3 +80,16 @@ def test_a_config_can_name_it(folder, nlp):
     config = {"@readers": "spacy-elq.ChunkedCorpus.v1", "path": str(folder), "seed": 3}
     corpus = registry.resolve({"corpus": config})["corpus"]
     assert texts(corpus, nlp) == texts(build_chunked_corpus(folder, seed=3), nlp)
+
+
+def test_a_single_file_is_augmented_anew_every_epoch(folder, nlp):
+    seen = []
+
+    def augment(nlp, example):
+        seen.append(example.text)
+        yield example
+        yield example
+
+    read = build_chunked_corpus(folder / "c.spacy", augmenter=augment)
+    assert [texts(read, nlp) for _ in range(2)] == [["c 0", "c 0"]] * 2
+    assert seen == ["c 0", "c 0"]

@@ -186,3 +186,32 @@ def test_what_a_killed_run_left_behind_is_no_hindrance(run, output):
     (output / "partial-new" / "records.jsonl").write_text("half")
     assert run() == SHARDS
     assert len(names(output)) == 7
+
+
+def test_reuse_encodes_only_what_has_other_texts(tmp_path, run, output, entity_encoder):
+    run()
+    before = EntityIndex.open(output)
+    entities = [dict(entity) for entity in ENTITIES][::-1]
+    entities[2]["description"] = "Another one."
+    entities[4]["popularity"] = 7
+    entities[5] = {"id": "E99", "title": "Newcomer"}
+    path = tmp_path / "grown.jsonl"
+    path.write_text("".join(json.dumps(entity) + "\n" for entity in entities), encoding="utf8")
+    watched = Watched(entity_encoder)
+    grown = encode_catalogue(path, tmp_path / "grown", watched, shard_size=3, reuse=output)
+    assert watched.shards == [[entities[2]["id"]], ["E99"]]
+    afresh = encode_catalogue(path, tmp_path / "afresh", entity_encoder)
+    np.testing.assert_allclose(grown.vectors, afresh.vectors, atol=1e-5)
+    ids = [entity["id"] for i, entity in enumerate(entities) if i not in (2, 5)]
+    taken = grown.vectors[grown.positions(ids)]
+    np.testing.assert_array_equal(taken, before.vectors[before.positions(ids)])
+    assert grown.log_popularity[4] > 0
+
+
+def test_vectors_of_another_encoder_are_not_reused(tmp_path, run, output, catalogue_path, encoder_path):
+    run()
+    other = EntityEncoder(str(encoder_path), pooling="cls", max_length=48)
+    with pytest.raises(ELQError, match="E038") as error:
+        encode_catalogue(catalogue_path, tmp_path / "other", other, reuse=output)
+    assert str(output) in str(error.value)
+    assert not (tmp_path / "other").exists()
