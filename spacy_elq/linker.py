@@ -34,7 +34,7 @@ from .types import Alternative, Array, Link, Rows
 
 logger = logging.getLogger("spacy")
 
-UNMARKED = ("ignore", "unnamed", "negative")
+UNMARKED = ("ignore", "unnamed", "proper", "negative")
 EXISTING_ENTS = ("keep", "overwrite", "replace")
 
 DEFAULT_CONFIG = Config().from_str(
@@ -214,7 +214,8 @@ class ELQLinker(TrainablePipe):
         unmarked (str): What the mention loss makes of text without a mark where not every mention is
             marked (`complete: false`, as in Wikipedia). "ignore" takes a span for wrong only if it overlaps
             with a marked mention; "unnamed" also if it is nobody's name in the index, or is written small
-            in a text with capitals; "negative" always.
+            in a text with capitals; "proper" does the same and takes no side on marked mentions that are
+            written small, so that names are learnt, not common nouns; "negative" is always wrong.
         linking_loss (str): "softmax" as in the paper or "binary" as in its published code.
         bundle_index (bool): Whether `to_disk` puts a copy of the index into the pipeline.
         index_path (Optional[str]): Where `from_disk` finds the index, instead of the place recorded.
@@ -538,17 +539,19 @@ class ELQLinker(TrainablePipe):
         """RETURNS (Array): (spans,) whether gold says if a span is a mention; see the setting `unmarked`."""
         if self.cfg["unmarked"] == "negative" or gold.complete.all():
             return np.ones(len(spans), dtype=bool)
-        owners = np.repeat(np.arange(len(docs)), [len(doc) for doc in docs])
-        known = gold.complete[owners[spans[:, 0]]] | overlap_any(spans, gold.spans)
-        if self.cfg["unmarked"] == "unnamed":
-            asked = np.flatnonzero(~known)
-            known[asked] = True
-            texts = _texts(docs, spans[asked])
-            is_small = np.asarray([doc.text.islower() for doc in docs])[owners[spans[asked, 0]]]
-            like_name = is_small | np.asarray([not text.islower() for text in texts], dtype=bool)
-            hopeful = np.flatnonzero(like_name)
-            named = index.match_names([texts[i] for i in hopeful])[0]
-            known[asked[hopeful[named]]] = False
+        owners = np.repeat(np.arange(len(docs)), [len(doc) for doc in docs])[spans[:, 0]]
+        complete = gold.complete[owners]
+        known = complete | overlap_any(spans, gold.spans)
+        if self.cfg["unmarked"] == "ignore":
+            return known
+        texts = np.asarray(_texts(docs, spans), dtype=object)
+        has_capitals = np.asarray([not doc.text.islower() for doc in docs])[owners]
+        is_small = has_capitals & np.asarray([text.islower() for text in texts], dtype=bool)
+        asked = np.flatnonzero(~known & ~is_small)
+        known[:] = True
+        known[asked[index.match_names(list(texts[asked]))[0]]] = False
+        if self.cfg["unmarked"] == "proper":
+            known &= complete | ~is_small | (_is_member(spans, gold.spans) == 0)
         return known
 
     def _linking_loss(

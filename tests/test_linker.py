@@ -284,12 +284,23 @@ def test_small_letters_in_a_text_with_capitals_are_no_name(make_pipeline):
     assert {span.text for span in unknown} == {"Paris"}
 
 
+def test_marked_mentions_in_small_letters_can_be_left_open(make_pipeline):
+    nlp = make_pipeline("tok2vec", unmarked="proper")
+    linker = nlp.get_pipe("elq_linker")
+    texts = ["Is the jaguar older than new york city or Paris", "is the Jaguar older than New York City"]
+    known, unknown = known_spans(linker, partly_marked(nlp, *texts))
+    assert {span.text for span in unknown} == {"Paris", "new york city", "the Jaguar", "Jaguar"}
+    assert {"new york", "jaguar", "New York City"} <= {span.text for span in known}
+    _, unknown = known_spans(linker, partly_marked(nlp, PARTLY))
+    assert {span.text for span in unknown} == {"the jaguar", "jaguar"}
+
+
 def test_all_unmarked_text_can_count_as_no_mention(make_pipeline):
     nlp = make_pipeline("tok2vec", unmarked="negative")
     assert known_spans(nlp.get_pipe("elq_linker"), partly_marked(nlp, PARTLY))[1] == []
 
 
-@pytest.mark.parametrize("unmarked", ["ignore", "unnamed", "negative"])
+@pytest.mark.parametrize("unmarked", ["ignore", "unnamed", "proper", "negative"])
 def test_everything_is_known_where_every_mention_is_marked(make_pipeline, gold_docs, unmarked):
     nlp = make_pipeline("tok2vec", unmarked=unmarked)
     assert known_spans(nlp.get_pipe("elq_linker"), examples_of(nlp, gold_docs[:3]))[1] == []
