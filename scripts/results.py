@@ -5,7 +5,7 @@ counts a question set into docs/data.json, `write` makes the tables of both.
 import statistics
 import subprocess
 from pathlib import Path
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 import spacy
 import srsly
@@ -52,6 +52,7 @@ ERRORS = {
     "specific": "more or less specific",
     "extra": "extra mentions",
 }
+ABLATED = {"weak": "weak F1", "mentions": "mentions", "links": "links", "candidates_recall": "gold in 10"}
 _TEXTS = {
     "head": """Every figure here was written by `scripts/results.py` from what `spacy elq evaluate` and
 `spacy elq bench` measured (`docs/results.json`, `docs/data.json`); the commands are the workflow `paper`
@@ -67,8 +68,9 @@ the entity; *links*: gold mentions given (the paper, trained on Wikipedia, on We
 90.2); *gold in 10*: gold is among the ten candidates of its mention, where the catalogue has it;
 *unseen*: weak F1 of the questions of whose entities WebQSP_EL train has none; *described*: weak F1 of
 those whose gold entities all have a description.""",
-    "ablations": """In percent. The paper, on WebQSP_EL dev after 20 of 100 epochs on Wikipedia: 87.7 in
-full, 46.1 without hard negatives, 17.2 also without the pretrained entity encoder.""",
+    "ablations": """In percent, the threshold chosen on the same set. The paper, on WebQSP_EL dev after 20 of
+100 epochs on Wikipedia: 87.7 in full, 46.1 without hard negatives, 17.2 also without the pretrained
+entity encoder.""",
     "errors": """Counted in links. *more or less specific*: the words of one title contain those of the
 other. Examples give mention and titles; the questions themselves are on the pages that `spacy elq report
 --html` writes.""",
@@ -82,6 +84,7 @@ def measure(
     corpus: Path = typer.Option(..., help="Folder of the question sets (.spacy)"),
     work: Path = typer.Option(..., help="Folder for pipelines with their thresholds, metrics and pages"),
     seed: int = typer.Option(0, help="The seed of its training"),
+    index: Optional[Path] = typer.Option(None, help="Another index of the same encoder"),
 ) -> None:
     """Choose thresholds on the two development sets, evaluate on the two test sets, put the rows into
     docs/results.json in the place of earlier ones.
@@ -91,13 +94,13 @@ def measure(
     """
     tuned = {}
     for name in TESTS:
-        tuned[name] = work / "models" / f"{setting}-{seed}-{name}"
-        threshold(str(pipeline), corpus / f"{name}_dev.spacy", output=tuned[name])
+        tuned[name] = work / "models" / f"{setting}-{seed}-{name}{index.name if index else ''}"
+        threshold(str(pipeline), corpus / f"{name}_dev.spacy", output=tuned[name], index_path=index)
     speed = bench(str(tuned["webqsp_el"]), corpus / "webqsp_el_test.spacy", [1], n_threads=1)
     for name, source in [(name, name) for name in TESTS] + [("graphquestions_el", "webqsp_el")]:
         row = {"system": "spacy-elq", "setting": setting, "test": name, "seed": seed}
         row["threshold_from"] = f"{source}_dev"
-        metrics_path = work / "metrics" / f"{setting}-{seed}-{name}-by-{source}.json"
+        metrics_path = work / "metrics" / f"{tuned[source].name}-on-{name}.json"
         data_path, train = corpus / f"{name}_test.spacy", corpus / "webqsp_el_train.spacy"
         metrics = evaluate(str(tuned[source]), data_path, metrics_path, train=train)
         write_html(metrics_path, data_path, metrics_path.with_suffix(".html"), kb_url=WIKIPEDIA)
@@ -111,12 +114,14 @@ def ablation(
     corpus: Path = typer.Option(..., help="Folder of the question sets (.spacy)"),
     work: Path = typer.Option(..., help="Folder for the pipeline with its threshold, and metrics"),
 ) -> None:
-    """Choose the threshold and evaluate on WebQSP_EL dev, put the row into docs/results.json."""
-    dev, model = corpus / "webqsp_el_dev.spacy", work / "models" / "ablation"
-    threshold(str(pipeline), dev, output=model)
-    metrics = evaluate(str(model), dev, work / "metrics" / "ablation.json")
-    row = {"system": "spacy-elq", "setting": name, "test": "webqsp_el_dev", "seed": 0}
-    _put({**row, "threshold_from": "webqsp_el_dev", **_figures(metrics), "questions_per_second": None})
+    """Choose the threshold and evaluate on each development set, put the rows into docs/results.json."""
+    model = work / "models" / "ablation"
+    for test in TESTS:
+        dev = corpus / f"{test}_dev.spacy"
+        threshold(str(pipeline), dev, output=model)
+        metrics = evaluate(str(model), dev, work / "metrics" / "ablation.json")
+        row = {"system": "spacy-elq", "setting": name, "test": f"{test}_dev", "seed": 0}
+        _put({**row, "threshold_from": f"{test}_dev", **_figures(metrics), "questions_per_second": None})
 
 
 @app.command()
@@ -171,8 +176,11 @@ def write() -> None:
         _TEXTS["detail"],
         "## Run time by stage, milliseconds a question, one core, one question at a time",
         _table(("trained on", "entities", "tokenizer", "encoder", "search", "rest"), _time_rows(rows)),
-        "## Ablations (WebQSP_EL dev)",
-        _table(("what", "entities", "weak F1", "mentions", "links", "gold in 10"), _ablation_rows(rows)),
+        "## Ablations (WebQSP_EL dev, GraphQuestions_EL dev)",
+        _table(
+            ("what", "entities", *(f"{test}: {x}" for test in ("W", "G") for x in ABLATED.values())),
+            _ablation_rows(rows),
+        ),
         _TEXTS["ablations"],
         "## Errors",
         _table((*header[:2], *ERRORS.values()), _error_rows(rows)),
@@ -289,11 +297,17 @@ def _time_rows(rows: List[Dict[str, Any]]) -> List[Tuple[str, ...]]:
 
 
 def _ablation_rows(rows: List[Dict[str, Any]]) -> List[Tuple[str, ...]]:
-    keys = ("weak", "mentions", "links", "candidates_recall")
+    by_name: Dict[Tuple[str, int], Dict[str, Dict[str, Any]]] = {}
+    for row in rows:
+        if row["test"].endswith("_dev"):
+            by_name.setdefault((row["setting"], row["entities"]), {})[row["test"]] = row
     return [
-        (row["setting"], f"{row['entities']:,}", *(_mean([row], key) for key in keys))
-        for row in rows
-        if row["test"] == "webqsp_el_dev"
+        (
+            name,
+            f"{entities:,}",
+            *(_mean([own.get(f"{test}_dev", {})], key) for test in TESTS for key in ABLATED),
+        )
+        for (name, entities), own in by_name.items()
     ]
 
 

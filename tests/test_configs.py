@@ -25,6 +25,7 @@ def load(encoder_path, index, trained_path):
     def load_file(path):
         config = load_config(path)
         places = {"encoder": str(encoder_path), "index": str(index.path), "pipeline": str(trained_path)}
+        places["pairs"] = str(trained_path)
         known = {f"paths.{name}": place for name, place in places.items() if name in config["paths"]}
         if "elq_pairs" in config["components"]:
             known["components.elq_pairs.model.entity_encoder.frozen_layers"] = 1  # of the two that it has

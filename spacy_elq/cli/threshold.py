@@ -10,6 +10,7 @@ from wasabi import msg
 
 from ..errors import ELQError, Errors
 from ..gold import LOST, gold_spans
+from ..index import EntityIndex
 from ..linker import ELQLinker
 from ..scorer import is_weak_match, match, mention_of
 from ._util import command, load_pipeline, process, read_gold, save_pipeline, set_setting
@@ -27,15 +28,18 @@ def threshold_cli(
         "-o",
         help="Folder for the pipeline with its new threshold; by default the pipeline itself",
     ),
+    index_path: Optional[Path] = typer.Option(
+        None, "--index", "-i", help="Another index of the same encoder, for the pipeline to use from now on"
+    ),
     batch_size: int = typer.Option(128, "--batch-size", "-b", help="Questions in one batch"),
 ) -> None:
     """Find the threshold with the best weak F1 on development questions, and write it into the pipeline.
 
     The threshold is the least joint probability of a mention and its entity. One pass over the data is
-    enough to try them all. It belongs to the pipeline, to its number of candidates and to the kind of
-    text: choose it anew when one of them changes.
+    enough to try them all. It belongs to the pipeline, to its index, to its number of candidates and to the
+    kind of text: choose it anew when one of them changes.
     """
-    result = threshold(pipeline, data_path, output=output, batch_size=batch_size)
+    result = threshold(pipeline, data_path, output=output, index_path=index_path, batch_size=batch_size)
     rows = [
         (f"{row['threshold']:.4f}", f"{row['p']:.4f}", f"{row['r']:.4f}", f"{row['f']:.4f}")
         for row in result["shown"]
@@ -48,13 +52,22 @@ def threshold_cli(
 
 
 def threshold(
-    pipeline: str, data_path: Path, *, output: Optional[Path] = None, batch_size: int = 128
+    pipeline: str,
+    data_path: Path,
+    *,
+    output: Optional[Path] = None,
+    index_path: Optional[Path] = None,
+    batch_size: int = 128,
 ) -> Dict[str, Any]:
     """Choose a threshold and save the pipeline with it.
 
+    index_path (Optional[Path]): An index to take the place of the one that the pipeline has.
     RETURNS (Dict[str, Any]): The threshold chosen and the one before, F1, and a few rows to look at.
     """
     nlp, linker = load_pipeline(pipeline)
+    if index_path is not None:
+        linker.set_index(EntityIndex.open(index_path))
+        nlp.get_pipe_config(linker.name)["index_path"] = None
     examples = read_gold(data_path, nlp, linker)
     before = linker.cfg["threshold"]
     linker.cfg["threshold"] = LOWEST

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from spacy_elq.cli.threshold import LOWEST, threshold, threshold_curve
 from spacy_elq.errors import ELQError
+from spacy_elq.index import build_index
 from spacy_elq.scorer import count_links
 
 
@@ -135,6 +136,18 @@ def test_config_of_the_saved_pipeline_has_the_threshold(trained_path, gold_path,
     result = threshold(str(trained_path), gold_path, output=tmp_path / "chosen")
     config = load_config(tmp_path / "chosen" / "config.cfg")
     assert config["components"]["elq_linker"]["threshold"] == pytest.approx(result["threshold"])
+
+
+def test_another_index_takes_the_place_of_the_old_one(trained_path, gold_path, vectors_path, tmp_path):
+    other = build_index(vectors_path, tmp_path / "other", factory="HNSW8")
+    threshold(str(trained_path), gold_path, output=tmp_path / "new", index_path=other.path)
+    nlp = spacy.load(tmp_path / "new")
+    assert nlp.get_pipe("elq_linker").index.path == other.path
+    assert [ent.kb_id_ for ent in nlp("how big is new york city").ents] == ["E5"]
+    moved = spacy.load(trained_path, config={"components.elq_linker.index_path": str(vectors_path)})
+    moved.to_disk(tmp_path / "moved")
+    threshold(str(tmp_path / "moved"), gold_path, index_path=other.path)
+    assert spacy.load(tmp_path / "moved").get_pipe("elq_linker").index.path == other.path
 
 
 def test_without_any_link_there_is_no_threshold_to_choose(trained_path, tmp_path):
