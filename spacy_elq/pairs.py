@@ -2,6 +2,7 @@
 `elq_linker`. It annotates nothing.
 """
 
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple, Union
@@ -23,13 +24,14 @@ from .index import Records, open_catalogue
 from .losses import softmax_linking_loss
 from .models import PairInput, TowerOutput
 from .spans import pool_spans, to_row_spans
-from .types import Array
+from .types import Array, Entity
 
 DEFAULT_CONFIG = Config().from_str(
     """
 [elq_pairs]
 gold_key = "gold_links"
 same_name = 1
+title_only = 0.0
 
 [elq_pairs.model]
 @architectures = "spacy-elq.PairTower.v1"
@@ -43,10 +45,15 @@ upstream = "*"
 
 @Language.factory("elq_pairs", default_config=DEFAULT_CONFIG, default_score_weights={"elq_pairs_acc": 1.0})
 def make_elq_pairs(
-    nlp: Language, name: str, model: Model[PairInput, TowerOutput], gold_key: str, same_name: int
+    nlp: Language,
+    name: str,
+    model: Model[PairInput, TowerOutput],
+    gold_key: str,
+    same_name: int,
+    title_only: float,
 ) -> "ELQPairs":
     """Build an `elq_pairs`; see `ELQPairs` for the settings."""
-    return ELQPairs(nlp.vocab, model, name, gold_key=gold_key, same_name=same_name)
+    return ELQPairs(nlp.vocab, model, name, gold_key=gold_key, same_name=same_name, title_only=title_only)
 
 
 class ELQPairs(TrainablePipe):
@@ -60,6 +67,7 @@ class ELQPairs(TrainablePipe):
         *,
         gold_key: str = GOLD_KEY,
         same_name: int = 1,
+        title_only: float = 0.0,
     ) -> None:
         """Make the component. It has no catalogue yet: `initialize` gives one.
 
@@ -69,11 +77,13 @@ class ELQPairs(TrainablePipe):
         gold_key (str): Span group of reference docs with the gold links; without it, their entities.
         same_name (int): How many wrong entities that bear the mention's text as a name join the negatives of
             each mention, drawn at random. 0 leaves the gold entities of the batch, as in the paper.
+        title_only (float): Share of the entities of a batch whose description is left out, so that entities
+            of which the catalogue has only the title are learnt as well.
         """
         self.vocab = vocab
         self.model = model
         self.name = name
-        self.cfg: Dict[str, Any] = {"gold_key": gold_key, "same_name": same_name}
+        self.cfg: Dict[str, Any] = {"gold_key": gold_key, "same_name": same_name, "title_only": title_only}
         self._records: Optional[Records] = None
         self._random = np.random.default_rng(0)
 
@@ -123,13 +133,19 @@ class ELQPairs(TrainablePipe):
         texts = _texts(docs, gold)
         pool = np.union1d(gold.positions[gold.positions >= 0], self._same_name(records, texts, gold))
         set_dropout_rate(self.model, drop)
-        output, backprop = self.model.begin_update((docs, [records.get(int(p)) for p in pool]))
+        output, backprop = self.model.begin_update((docs, self._draw_texts(records, pool)))
         loss, gradients = _get_loss(output, gold, pool)
         backprop(gradients)  # type: ignore[arg-type]
         if sgd is not None:
             self.finish_update(sgd)
         losses[self.name] += loss
         return losses
+
+    def _draw_texts(self, records: Records, pool: Array) -> List[Entity]:
+        """RETURNS (List[Entity]): The entities, some without their description."""
+        is_bare = self._random.random(len(pool)) < self.cfg["title_only"]
+        entities = [records.get(int(position)) for position in pool]
+        return [replace(e, description="") if bare else e for e, bare in zip(entities, is_bare, strict=True)]
 
     def _same_name(self, records: Records, texts: List[str], gold: Gold) -> Array:
         """RETURNS (Array): Positions of wrong entities with the names of the mentions, drawn at random."""

@@ -241,6 +241,31 @@ def test_a_wrong_entity_of_the_same_name_joins_the_negatives(make_pairs, gold_do
     assert (loss > 0) == (len(expected) > 1)
 
 
+@pytest.mark.parametrize(("title_only", "least", "most"), [(0.0, 0, 0), (0.5, 25, 75), (1.0, 100, 100)])
+def test_some_entities_are_learnt_by_their_title_alone(make_pairs, title_only, least, most):
+    pairs = make_pairs(tok2vec=TOK2VEC, title_only=title_only).get_pipe("elq_pairs")
+    pool = np.arange(10).repeat(10)
+    drawn = pairs._draw_texts(pairs._records, pool)
+    assert [entity.id for entity in drawn] == [CATALOGUE[p].id for p in pool]
+    assert all(
+        entity.description in ("", CATALOGUE[p].description) for entity, p in zip(drawn, pool, strict=True)
+    )
+    assert least <= sum(not entity.description for entity in drawn) <= most
+
+
+def test_the_descriptions_that_are_left_out_are_not_encoded(make_pairs, gold_docs):
+    nlp = make_pairs(tok2vec=TOK2VEC, title_only=1.0)
+    seen = []
+    tower = nlp.get_pipe("elq_pairs").model.layers[2]
+    forward = tower._func
+    tower._func = lambda model, entities, is_train: (
+        seen.extend(entities) or forward(model, entities, is_train)
+    )
+    nlp.update(examples_of(nlp, gold_docs[:4]))
+    assert seen
+    assert not any(entity.description for entity in seen)
+
+
 def test_the_gold_group_is_a_setting(make_pairs):
     nlp = make_pairs(same_name=0, gold_key="other")
     doc = gold_doc(nlp, "paris or rome", (0, 1, "E1"))
@@ -440,7 +465,7 @@ def test_settings_are_loaded(make_pairs, add_pairs, tmp_path):
     make_pairs(same_name=3, gold_key="other").get_pipe("elq_pairs").to_disk(tmp_path, exclude=["vocab"])
     fresh = add_pairs().get_pipe("elq_pairs")
     assert fresh.from_disk(tmp_path, exclude=["vocab", "model"]) is fresh
-    assert fresh.cfg == {"same_name": 3, "gold_key": "other"}
+    assert fresh.cfg == {"same_name": 3, "gold_key": "other", "title_only": 0.0}
 
 
 @pytest.mark.parametrize("excluded", ["cfg", "model", "encoder"])
