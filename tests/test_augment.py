@@ -1,21 +1,15 @@
 import random
 
-import numpy as np
 import pytest
 import spacy
-import srsly
-from conftest import ENTITIES
 from hypothesis import given
 from hypothesis import strategies as st
 from spacy.tokens import Span
 from spacy.training import Example
-from spacy.util import registry
 from thinc.api import fix_random_seed
 
-from spacy_elq.augment import add_typo, build_clip_augmenter, build_swap_augmenter, build_typo_augmenter
-from spacy_elq.catalogue import entity_names, normalize_name
+from spacy_elq.augment import add_typo, build_clip_augmenter, build_typo_augmenter
 from spacy_elq.gold import COMPLETE, LOST, gold_spans
-from spacy_elq.index import build_index, encode_catalogue
 
 BLANK = spacy.blank("en")
 
@@ -80,107 +74,6 @@ def test_level_is_the_share_of_questions(nlp):
     assert next(build_typo_augmenter(level=0.0)(nlp, example)) is example
 
 
-def swap(index, nlp, example, **settings):
-    return next(build_swap_augmenter(lambda: index, level=1.0, **settings)(nlp, example))
-
-
-def test_a_question_is_asked_about_another_entity_and_stays_marked(nlp, index):
-    example = example_of(nlp, "who knows lake bled and kafka ?", (2, 4), (5, 6), ids=["E1", "E2"])
-    example.reference.user_data[COMPLETE] = True
-    for _ in range(20):
-        swapped = swap(index, nlp, example)
-        assert swapped.predicted.text == swapped.reference.text
-        assert swapped.text.startswith("who knows ")
-        assert swapped.text.endswith(" ?")
-        assert " and " in swapped.text
-        assert swapped.reference.user_data == {COMPLETE: True}
-        for span in gold_spans(swapped.reference):
-            (position,) = index.positions([span.kb_id_])
-            assert normalize_name(span.text) in entity_names(index.entity(int(position)))
-            assert span.text.islower()
-
-
-def drawn(index, nlp, position, **settings):
-    """RETURNS: How often each position came out when `position` was swapped 400 times."""
-    example = example_of(nlp, "who is kafka", (2, 3), ids=[index.entity(position).id])
-    augment = build_swap_augmenter(lambda: index, level=1.0, **settings)
-    ids = [gold_spans(next(augment(nlp, example)).reference)[0].kb_id_ for _ in range(400)]
-    return np.bincount(index.positions(ids), minlength=len(index))
-
-
-def test_near_entities_are_the_nearest_of_the_index(nlp, index):
-    counts = drawn(index, nlp, 0, anywhere=0.0, neighbours=3)
-    nearest = np.argsort(-(index.vectors @ index.vectors[0]))
-    assert set(np.flatnonzero(counts)) == set([p for p in nearest[:4] if p != 0][:3])
-
-
-def test_anywhere_is_the_whole_index(nlp, index):
-    counts = drawn(index, nlp, 0, anywhere=1.0)
-    assert (counts > 0).all()
-
-
-def test_popular_entities_come_more_often(nlp, tmp_path, entity_encoder):
-    entities = [{**entity, "popularity": 99 if entity["id"] == "E5" else 0} for entity in ENTITIES]
-    srsly.write_jsonl(tmp_path / "entities.jsonl", entities)
-    encode_catalogue(tmp_path / "entities.jsonl", tmp_path / "vectors", entity_encoder)
-    index = build_index(tmp_path / "vectors", tmp_path / "index")
-    expected = np.where(np.arange(10) == 4, 10, 1) / 19
-    np.testing.assert_allclose(drawn(index, nlp, 0, anywhere=1.0) / 400, expected, atol=0.07)
-    near = drawn(index, nlp, 0, anywhere=0.0, neighbours=10)
-    np.testing.assert_allclose(near / 400, expected * 19 / 18 * (np.arange(10) > 0), atol=0.07)
-
-
-def test_both_names_are_used(nlp, index):
-    example = example_of(nlp, "who is kafka", (2, 3), ids=["E1"])
-    texts = {gold_spans(swap(index, nlp, example, anywhere=1.0).reference)[0].text for _ in range(300)}
-    titles = {entity_names_of_title(index.entity(p)) for p in range(len(index))}
-    aliases = {alias.lower() for p in range(len(index)) for alias in index.entity(p).aliases}
-    assert titles <= texts
-    assert aliases & texts - titles
-    assert not any("(" in text for text in texts - aliases)
-
-
-def entity_names_of_title(entity):
-    return entity.title.split(" (")[0].lower()
-
-
-def test_capitals_stay_where_the_question_has_them(nlp, index):
-    example = example_of(nlp, "Who is Kafka", (2, 3), ids=["E1"])
-    assert any(not swap(index, nlp, example).text[7:].islower() for _ in range(9))
-
-
-def test_an_entity_that_the_index_does_not_have_stays(nlp, index):
-    example = example_of(nlp, "who is kafka", (2, 3), ids=["nobody"])
-    (span,) = gold_spans(swap(index, nlp, example).reference)
-    assert (span.text, span.kb_id_) == ("kafka", "nobody")
-
-
-def test_level_is_the_share_of_swapped_questions_and_then_gets_all(nlp, index):
-    example = example_of(nlp, "who is kafka", (2, 3), ids=["E1"])
-    seen = []
-
-    def then(nlp, example):
-        seen.append(example)
-        return iter([example])
-
-    augment = build_swap_augmenter(lambda: index, level=0.25, then=then)
-    changed = sum(next(augment(nlp, example)) is not example for _ in range(400))
-    assert 60 < changed < 140
-    assert len(seen) == 400
-
-
-def test_a_config_can_chain_both(nlp, index):
-    config = {
-        "@augmenters": "spacy-elq.swap_augmenter.v1",
-        "index_loader": {"@misc": "spacy-elq.EntityIndexLoader.v1", "path": str(index.path)},
-        "level": 0.0,
-        "then": {"@augmenters": "spacy-elq.typo_augmenter.v1", "level": 1.0},
-    }
-    augment = registry.resolve({"augmenter": config})["augmenter"]
-    (augmented,) = augment(nlp, example_of(nlp, "where is valencia", (2, 3)))
-    assert augmented.text != "where is valencia"
-
-
 @given(st.data())
 def test_a_piece_holds_whole_links_and_is_as_long_as_a_question(data):
     nlp = BLANK
@@ -203,7 +96,7 @@ def test_a_piece_holds_whole_links_and_is_as_long_as_a_question(data):
 def test_every_piece_around_a_link_comes_up(nlp):
     example = example_of(nlp, "a b c d e", (2, 3))
     example.reference.user_data[COMPLETE] = False
-    augment = build_clip_augmenter(shortest=2, longest=2, then=build_typo_augmenter(level=0.0))
+    augment = build_clip_augmenter(shortest=2, longest=2)
     pieces = [next(augment(nlp, example)) for _ in range(40)]
     assert {piece.text for piece in pieces} == {"b c", "c d"}
     assert pieces[0].reference.user_data == {COMPLETE: False}
