@@ -82,3 +82,16 @@ def collect_gold(
     positions = find_positions(ids) if ids else np.zeros(0, dtype="int64")
     array = np.asarray(spans, dtype="int64").reshape(-1, 2)
     return Gold(array, positions, misfits, ids, np.asarray(complete, dtype=bool))
+
+
+def to_docs(docs: Sequence[Doc], spans: Array) -> List[Tuple[int, int, int]]:
+    """RETURNS (List[Tuple[int, int, int]]): The doc of each span of a batch, and its range in that doc."""
+    lengths = np.asarray([len(doc) for doc in docs])
+    offsets = np.cumsum(lengths) - lengths
+    owners = np.searchsorted(offsets + lengths, spans[:, 0], side="right")
+    return list(zip(owners.tolist(), *(spans - offsets[owners, None]).T.tolist(), strict=True))
+
+
+def span_texts(docs: Sequence[Doc], spans: Array) -> List[str]:
+    """RETURNS (List[str]): The texts of spans of a batch."""
+    return [docs[owner][start:end].text for owner, start, end in to_docs(docs, spans)]

@@ -23,7 +23,7 @@ from thinc.api import Config, Model, Optimizer, set_dropout_rate
 from . import threads
 from .decode import choose_mentions, joint_scores, keep_mentions, log_sigmoid
 from .errors import ELQError, Errors, Warnings
-from .gold import GOLD_KEY, Gold, align_span, collect_gold, gold_spans
+from .gold import GOLD_KEY, Gold, align_span, collect_gold, gold_spans, span_texts, to_docs
 from .index import EntityIndex, copy_index
 from .losses import LINKING_LOSSES, mention_loss
 from .models import TowerOutput
@@ -377,14 +377,14 @@ class ELQLinker(TrainablePipe):
 
     def _names(self, docs: Sequence[Doc], spans: Array) -> List[str]:
         """RETURNS (List[str]): The texts of mentions, if names count for linking."""
-        return _texts(docs, spans) if self.cfg["name_weight"] else []
+        return span_texts(docs, spans) if self.cfg["name_weight"] else []
 
     def _name_bonus(self, index: EntityIndex, docs: Sequence[Doc], spans: Array, asked: Array) -> Array:
         """RETURNS (Array): (spans,) what is added to the mention score of the spans that were asked for."""
         bonus = np.zeros(len(spans))
         if self.cfg["mention_name_weight"]:
             chosen = np.flatnonzero(asked)
-            owners, _, degrees = index.match_names(_texts(docs, spans[chosen]))
+            owners, _, degrees = index.match_names(span_texts(docs, spans[chosen]))
             bonus[chosen[owners[degrees == 1.0]]] = self.cfg["mention_name_weight"]
         return bonus
 
@@ -398,7 +398,7 @@ class ELQLinker(TrainablePipe):
         accepted: Array,
     ) -> List[List[Link]]:
         links: List[List[Link]] = [[] for _ in docs]
-        for i, (owner, start, end) in enumerate(_to_docs(docs, spans)):
+        for i, (owner, start, end) in enumerate(to_docs(docs, spans)):
             entities = [index.entity(int(p)) for p in positions[i] if p >= 0]
             probs = np.exp(joint[i]).tolist()
             links[owner].append(
@@ -544,7 +544,7 @@ class ELQLinker(TrainablePipe):
         known = complete | overlap_any(spans, gold.spans)
         if self.cfg["unmarked"] == "ignore":
             return known
-        texts = np.asarray(_texts(docs, spans), dtype=object)
+        texts = np.asarray(span_texts(docs, spans), dtype=object)
         has_capitals = np.asarray([not doc.text.islower() for doc in docs])[owners]
         is_small = has_capitals & np.asarray([text.islower() for text in texts], dtype=bool)
         asked = np.flatnonzero(~known & ~is_small)
@@ -719,19 +719,6 @@ class ELQLinker(TrainablePipe):
                     expected=f"{stamp['catalogue']}, {stamp['count']} entities",
                 )
             )
-
-
-def _to_docs(docs: Sequence[Doc], spans: Array) -> List[Tuple[int, int, int]]:
-    """RETURNS (List[Tuple[int, int, int]]): The doc of each span of a batch, and its range in that doc."""
-    lengths = np.asarray([len(doc) for doc in docs])
-    offsets = np.cumsum(lengths) - lengths
-    owners = np.searchsorted(offsets + lengths, spans[:, 0], side="right")
-    return list(zip(owners.tolist(), *(spans - offsets[owners, None]).T.tolist(), strict=True))
-
-
-def _texts(docs: Sequence[Doc], spans: Array) -> List[str]:
-    """RETURNS (List[str]): The texts of spans of a batch."""
-    return [docs[owner][start:end].text for owner, start, end in _to_docs(docs, spans)]
 
 
 def _install_extensions() -> None:

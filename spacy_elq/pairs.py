@@ -19,7 +19,7 @@ from spacy.vocab import Vocab
 from thinc.api import Config, Model, Optimizer, set_dropout_rate
 
 from .errors import ELQError, Errors
-from .gold import GOLD_KEY, Gold, collect_gold
+from .gold import GOLD_KEY, Gold, collect_gold, span_texts
 from .index import Records, open_catalogue
 from .losses import softmax_linking_loss
 from .models import PairInput, TowerOutput
@@ -130,7 +130,7 @@ class ELQPairs(TrainablePipe):
         docs = [example.predicted for example in examples]
         if not (gold.positions >= 0).any():
             return losses
-        texts = _texts(docs, gold)
+        texts = span_texts(docs, gold.spans)
         pool = np.union1d(gold.positions[gold.positions >= 0], self._same_name(records, texts, gold))
         set_dropout_rate(self.model, drop)
         output, backprop = self.model.begin_update((docs, self._draw_texts(records, pool)))
@@ -240,11 +240,3 @@ def _get_loss(output: TowerOutput, gold: Gold, pool: Array) -> Tuple[float, Tupl
         bp_mentions((d_similarities @ entities).astype(mentions.dtype)),
         (d_similarities.T @ mentions).astype(entities.dtype),
     )
-
-
-def _texts(docs: List[Doc], gold: Gold) -> List[str]:
-    """RETURNS (List[str]): The texts of gold mentions."""
-    offsets = np.cumsum([0, *(len(doc) for doc in docs)])
-    owners = np.searchsorted(offsets, gold.spans[:, 0], side="right") - 1
-    ranges = gold.spans - offsets[owners][:, None]
-    return [docs[o][s:e].text for o, (s, e) in zip(owners, ranges, strict=True)]
