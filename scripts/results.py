@@ -201,6 +201,7 @@ def _figures(metrics: Dict[str, Any]) -> Dict[str, Any]:
         "candidates_recall": round(metrics["candidates_recall"], 4),
         **{f"weak_{name}": round(metrics[name]["weak"]["f"], 4) for name in _groups(metrics)},
         "threshold": round(metrics["threshold"], 4),
+        "first_threshold": metrics["first_threshold"] and round(metrics["first_threshold"], 4),
         "commit": _commit(),
         "errors": {kind: len(records) for kind, records in errors.items()},
         "examples": {kind: [_example(record) for record in errors[kind][::9][:6]] for kind in errors},

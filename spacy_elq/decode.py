@@ -75,3 +75,11 @@ def choose_mentions(spans: Array, scores: Array, *, log_threshold: float) -> Arr
         chosen.append(left[wins])
         left = left[~np.logical_or.reduceat(taken[tokens], offsets)]
     return np.sort(np.concatenate(chosen)) if chosen else np.zeros(0, dtype="int64")
+
+
+def is_first(scores: Array, docs: Array) -> Array:
+    """RETURNS (Array): (mentions,) whether a mention is the best of its doc; the earliest of equals."""
+    order = np.lexsort((-scores, docs))
+    first = np.zeros(len(scores), dtype=bool)
+    first[order[np.flatnonzero(np.diff(docs[order], prepend=-1))]] = True
+    return first

@@ -21,7 +21,7 @@ from spacy.vocab import Vocab
 from thinc.api import Config, Model, Optimizer, set_dropout_rate
 
 from . import threads
-from .decode import choose_mentions, joint_scores, keep_mentions, log_sigmoid
+from .decode import choose_mentions, is_first, joint_scores, keep_mentions, log_sigmoid
 from .errors import ELQError, Errors, Warnings
 from .gold import GOLD_KEY, Gold, align_span, collect_gold, gold_spans, span_texts, to_docs
 from .index import EntityIndex, copy_index
@@ -41,6 +41,7 @@ DEFAULT_CONFIG = Config().from_str(
     """
 [elq_linker]
 threshold = 0.2
+first_threshold = null
 max_length = 10
 max_mentions = 50
 mention_limit = 0
@@ -103,6 +104,7 @@ def make_elq_linker(
     negatives: Callable,
     scorer: Optional[Callable],
     threshold: float,
+    first_threshold: Optional[float],
     max_length: int,
     max_mentions: int,
     mention_limit: int,
@@ -129,6 +131,7 @@ def make_elq_linker(
         negatives=negatives,
         scorer=scorer,
         threshold=threshold,
+        first_threshold=first_threshold,
         max_length=max_length,
         max_mentions=max_mentions,
         mention_limit=mention_limit,
@@ -161,6 +164,7 @@ class ELQLinker(TrainablePipe):
         negatives: Negatives,
         scorer: Optional[Callable] = linker_score,
         threshold: float = 0.2,
+        first_threshold: Optional[float] = None,
         max_length: int = 10,
         max_mentions: int = 50,
         mention_limit: int = 0,
@@ -187,6 +191,8 @@ class ELQLinker(TrainablePipe):
         negatives (Negatives): What gold entities compete with in training.
         scorer (Optional[Callable]): The scoring method.
         threshold (float): Least joint probability of a link, exp(γ) of the paper.
+        first_threshold (Optional[float]): A lower one for the best link of a doc, for texts that nearly
+            always name something, such as questions. None is the paper: the same for every link.
         max_length (int): Longest mention, in rows (word pieces or tokens).
         max_mentions (int): How many of the best mentions are scored in a doc where none reaches the
             threshold. They can be seen in `spans_key`; they never become entities.
@@ -229,6 +235,7 @@ class ELQLinker(TrainablePipe):
         self.index_path = index_path
         self.cfg: Dict[str, Any] = {
             "threshold": threshold,
+            "first_threshold": first_threshold,
             "max_length": max_length,
             "max_mentions": max_mentions,
             "mention_limit": mention_limit,
@@ -253,6 +260,10 @@ class ELQLinker(TrainablePipe):
         """Check the values in `cfg`, also after they were changed."""
         rules = {
             "threshold": (lambda x: 0.0 < x <= 1.0, "a probability above 0 and up to 1"),
+            "first_threshold": (
+                lambda x: x is None or 0.0 < x <= self.cfg["threshold"],
+                f"null, or a probability above 0 and up to the threshold, {self.cfg['threshold']}",
+            ),
             "max_length": (lambda x: x >= 1, "at least 1"),
             "max_mentions": (lambda x: x >= 0, "at least 0"),
             "mention_limit": (lambda x: x >= 0, "at least 0"),
@@ -316,22 +327,25 @@ class ELQLinker(TrainablePipe):
         spans = enumerate_spans(rows, max_length=self.cfg["max_length"])
         scores, _ = score_spans(logits, to_row_spans(rows, spans))
         log_threshold = math.log(self.cfg["threshold"])
+        log_least = math.log(self.cfg["first_threshold"] or self.cfg["threshold"])
         # a name is looked up only where it could make the difference
-        hopeful = log_sigmoid(scores + self.cfg["mention_name_weight"]) >= log_threshold
+        hopeful = log_sigmoid(scores + self.cfg["mention_name_weight"]) >= log_least
         scores = scores + self._name_bonus(index, docs, spans, hopeful)
+        owners = np.repeat(np.arange(len(docs)), rows.lengths)[spans[:, 0]]
         kept = keep_mentions(
             log_sigmoid(scores),
-            np.repeat(np.arange(len(docs)), rows.lengths)[spans[:, 0]],
-            log_threshold=log_threshold,
+            owners,
+            log_threshold=log_least,
             # a mention below the threshold can only be shown, never linked
             max_mentions=self.cfg["max_mentions"] if self.cfg["spans_key"] else 0,
             limit=self.cfg["mention_limit"],
         )
-        spans, scores = spans[kept], scores[kept]
+        spans, scores, owners = spans[kept], scores[kept], owners[kept]
         positions, joint = self._link(index, docs, rows, spans, scores)
         best = joint[:, 0] if len(joint) else np.zeros(0)
         accepted = np.zeros(len(spans), dtype=bool)
-        accepted[choose_mentions(spans, best, log_threshold=log_threshold)] = True
+        accepted[choose_mentions(spans, best, log_threshold=log_least)] = True
+        accepted &= (best >= log_threshold) | is_first(best, owners)
         shown = np.arange(len(spans)) if self.cfg["spans_key"] else np.flatnonzero(accepted)
         return self._make_links(index, docs, spans[shown], positions[shown], joint[shown], accepted[shown])
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import scored_spans
 
-from spacy_elq.decode import choose_mentions, joint_scores, keep_mentions, log_sigmoid
+from spacy_elq.decode import choose_mentions, is_first, joint_scores, keep_mentions, log_sigmoid
 
 
 def naive_greedy(spans, scores, log_threshold):
@@ -103,3 +103,12 @@ def test_the_threshold_before_the_search_changes_no_link(scored):
     kept = keep_mentions(scores, docs, log_threshold=-3.0, max_mentions=0)
     chosen = kept[choose_mentions(spans[kept], joint[kept], log_threshold=-3.0)]
     assert chosen.tolist() == choose_mentions(spans, joint, log_threshold=-3.0).tolist()
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(-5, 0)), max_size=12))
+def test_first_is_the_best_of_its_doc_and_the_earliest_of_equals(pairs):
+    docs, scores = (np.asarray([pair[i] for pair in pairs], dtype="int64") for i in range(2))
+    best = {
+        d: max(range(len(pairs)), key=lambda i: (docs[i] == d, scores[i], -i)) for d in set(docs.tolist())
+    }
+    assert np.flatnonzero(is_first(scores, docs)).tolist() == sorted(best.values())

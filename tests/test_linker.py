@@ -438,6 +438,8 @@ def test_no_index_is_an_error_that_names_setting_and_command():
     [
         ("threshold", 0.0),
         ("threshold", 1.5),
+        ("first_threshold", 0.0),
+        ("first_threshold", 0.3),  # above the threshold
         ("max_length", 0),
         ("max_mentions", -1),
         ("candidates", 0),
@@ -510,6 +512,22 @@ def test_a_higher_threshold_takes_links_away(loaded, gold_docs):
         counts.append(sum(len(doc.ents) for doc in docs))
     assert counts == sorted(counts, reverse=True)
     assert counts[-1] < counts[0]
+
+
+def test_the_best_link_of_a_doc_can_have_a_lower_threshold(loaded):
+    linker = loaded.get_pipe("elq_linker")
+    both = list(loaded(LINKED).ents)
+    low, high = sorted(ent._.elq_score for ent in both)
+    assert low < high
+    best = [ent.text for ent in both if ent._.elq_score == high]
+    for first, expected in ((high + 1e-6, []), (high - 1e-6, best), (low / 2, best)):
+        linker.cfg.update(threshold=1.0, first_threshold=first)
+        assert [ent.text for ent in loaded(LINKED).ents] == expected
+    linker.cfg.update(threshold=(low + high) / 2, first_threshold=low / 2)
+    docs = list(loaded.pipe([LINKED, "is it old", LINKED], batch_size=3))
+    assert [[ent.text for ent in doc.ents] for doc in docs[::2]] == [best, best]
+    linker.cfg.update(threshold=low - 1e-6)
+    assert len(loaded(LINKED).ents) == 2
 
 
 def test_mentions_are_at_most_max_length_rows(loaded):

@@ -69,11 +69,11 @@ def find_linker(nlp: Language, path: str) -> ELQLinker:
     raise ELQError(Errors.E009.format(pipeline=path, pipes=", ".join(nlp.pipe_names) or "none"))
 
 
-def set_setting(nlp: Language, linker: ELQLinker, setting: str, value: Any) -> None:
-    """Change a setting of a linker, in the component and in the config that is saved with it."""
-    linker.cfg[setting] = value
+def set_settings(nlp: Language, linker: ELQLinker, **settings: Any) -> None:
+    """Change settings of a linker, in the component and in the config that is saved with it."""
+    linker.cfg.update(settings)
     linker.check_settings()
-    nlp.get_pipe_config(linker.name)[setting] = value
+    nlp.get_pipe_config(linker.name).update(settings)
 
 
 def read_docs(path: Path, nlp: Language) -> List[Doc]:

@@ -5,7 +5,7 @@ from pathlib import Path
 import typer
 from wasabi import msg
 
-from ._util import command, load_pipeline, save_pipeline, set_setting
+from ._util import command, load_pipeline, save_pipeline, set_settings
 
 
 @command("bundle")
@@ -18,7 +18,7 @@ def bundle_cli(
     A pipeline as `spacy train` saves it only points to its index.
     """
     nlp, linker = load_pipeline(pipeline)
-    set_setting(nlp, linker, "bundle_index", True)
+    set_settings(nlp, linker, bundle_index=True)
     # the index comes along: no other place may be looked at
     nlp.get_pipe_config(linker.name)["index_path"] = None
     save_pipeline(nlp, output)

@@ -18,7 +18,7 @@ from ..gold import align_span, gold_spans
 from ..index import EntityIndex
 from ..linker import ELQLinker
 from ..scorer import count_links, find_errors, mention_of
-from ._util import command, load_pipeline, process, read_docs, read_gold, set_setting
+from ._util import command, load_pipeline, process, read_docs, read_gold, set_settings
 
 
 @command("evaluate")
@@ -33,7 +33,7 @@ def evaluate_cli(
     ),
     batch_size: int = typer.Option(64, "--batch-size", "-b", help="Questions in one batch"),
     threshold: Optional[float] = typer.Option(
-        None, "--threshold", help="Use this threshold instead of the pipeline's own"
+        None, "--threshold", help="Use this threshold for every link instead of the pipeline's own"
     ),
 ) -> None:
     """Evaluate a pipeline on questions with gold links: weak and strong match, mentions only, links only,
@@ -61,7 +61,7 @@ def evaluate(
     """
     nlp, linker = load_pipeline(pipeline)
     if threshold is not None:
-        set_setting(nlp, linker, "threshold", threshold)
+        set_settings(nlp, linker, threshold=threshold, first_threshold=None)
     examples = read_gold(data_path, nlp, linker)
     speed = _questions_per_second(nlp, examples, batch_size)
     process(nlp, examples, batch_size=batch_size, desc="Evaluate")
@@ -83,6 +83,7 @@ def evaluate(
     metrics["entities"] = len(_index(linker))
     metrics["questions_per_second"] = speed
     metrics["threshold"] = linker.cfg["threshold"]
+    metrics["first_threshold"] = linker.cfg["first_threshold"]
     metrics["gold_key"] = linker.cfg["gold_key"]
     output.parent.mkdir(parents=True, exist_ok=True)
     srsly.write_json(output, metrics)

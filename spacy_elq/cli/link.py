@@ -12,7 +12,7 @@ from spacy.tokens import Doc
 from tqdm import tqdm
 
 from ..errors import ELQError, Errors
-from ._util import command, load_pipeline, set_setting
+from ._util import command, load_pipeline, set_settings
 
 
 @command("link")
@@ -47,7 +47,7 @@ def link_cli(
     """
     nlp, linker = load_pipeline(pipeline)
     if threshold is not None:
-        set_setting(nlp, linker, "threshold", threshold)
+        set_settings(nlp, linker, threshold=threshold, first_threshold=None)
     is_jsonl = input_path.suffix == ".jsonl" if jsonl is None else jsonl
     if str(input_path) != "-" and input_path.absolute() == output_path.absolute():
         raise ELQError(Errors.E045.format(path=input_path))

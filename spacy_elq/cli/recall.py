@@ -8,7 +8,7 @@ import typer
 from wasabi import msg
 
 from ..gold import align_span, gold_spans
-from ._util import command, load_pipeline, process, read_gold, set_setting
+from ._util import command, load_pipeline, process, read_gold, set_settings
 
 
 @command("recall")
@@ -45,7 +45,7 @@ def recall(pipeline: str, data_path: Path, *, ks: List[int], batch_size: int = 1
     nlp, linker = load_pipeline(pipeline)
     examples = read_gold(data_path, nlp, linker)
     for k in ks:
-        set_setting(nlp, linker, "candidates", k)  # checks each
+        set_settings(nlp, linker, candidates=k)  # checks each
     linker.cfg["candidates"] = max(ks)
     index, key = linker.index, linker.cfg["gold_key"]
     assert index is not None

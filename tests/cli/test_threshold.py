@@ -5,13 +5,15 @@ import sys
 import numpy as np
 import pytest
 import spacy
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from spacy.cli import app
 from spacy.tokens import Doc, DocBin, Span
 from spacy.training import Example
 from spacy.util import load_config
 from typer.testing import CliRunner
 
-from spacy_elq.cli.threshold import LOWEST, threshold, threshold_curve
+from spacy_elq.cli.threshold import LOWEST, choose_two, threshold, threshold_curve
 from spacy_elq.errors import ELQError
 from spacy_elq.index import build_index
 from spacy_elq.scorer import count_links
@@ -50,7 +52,7 @@ def rerun(trained_path, gold_path):
 def test_help():
     result = CliRunner().invoke(app, ["elq", "threshold", "--help"])
     assert result.exit_code == 0
-    assert "Find the threshold with the best weak F1" in " ".join(result.output.split())
+    assert "Find the thresholds with the best weak F1" in " ".join(result.output.split())
 
 
 def test_command_prints_a_table_and_saves_to_output(trained_path, gold_path, tmp_path):
@@ -59,17 +61,18 @@ def test_command_prints_a_table_and_saves_to_output(trained_path, gold_path, tmp
     command = [sys.executable, "-m", "spacy", "elq", "threshold", trained_path, gold_path, "-o", target]
     done = subprocess.run([str(x) for x in command], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    value = spacy.load(target).get_pipe("elq_linker").cfg["threshold"]
+    cfg = spacy.load(target).get_pipe("elq_linker").cfg
     output = " ".join(done.stdout.split())
     assert "threshold P R F" in output
-    assert f"Threshold {value:.4f} (was 0.2000): weak F1" in output
+    assert f"Threshold {cfg['threshold']:.4f} (was 0.2000): weak F1" in output
     assert f"saved to {target}" in output
     assert (trained_path / "elq_linker" / "cfg").read_bytes() == before
     assert [path.name for path in target.parent.iterdir()] == ["chosen"]
 
 
 def test_chosen_threshold_has_the_best_weak_f1(trained_path, gold_path, rerun, tmp_path):
-    result = threshold(str(trained_path), gold_path, output=tmp_path / "chosen")
+    result = threshold(str(trained_path), gold_path, output=tmp_path / "chosen", first=False)
+    assert result["first_threshold"] is None
     assert rerun(result["threshold"])[1].fscore == pytest.approx(result["f"])
     others = [rerun(value)[1].fscore for value in np.geomspace(LOWEST, 0.9999, 25)]
     assert result["f"] == pytest.approx(max(others))
@@ -114,8 +117,77 @@ def test_curve_matches_the_best_links_first(rerun):
     assert [row["p"] for row in rows] == pytest.approx([2 / 3, 1.0, 1.0])
 
 
+def test_the_best_link_gets_a_threshold_of_its_own(trained_path, gold_docs, tmp_path):
+    """Gold without the second best link of a question, which one threshold cannot tell from best ones."""
+    nlp = spacy.load(trained_path)
+    docs = [Doc(doc.vocab).from_bytes(doc.to_bytes()) for doc in gold_docs]
+    for doc in docs:
+        best = sorted(nlp(doc.text).ents, key=lambda ent: -ent._.elq_score)[:1]
+        doc.spans["gold_links"] = [s for s in doc.spans["gold_links"] if s.text in [x.text for x in best]]
+    data = save(docs, tmp_path / "gold.spacy")
+    one = threshold(str(trained_path), data, output=tmp_path / "one", first=False)
+    command = ["elq", "threshold", str(trained_path), str(data), "-o", str(tmp_path / "two")]
+    output = " ".join(CliRunner().invoke(app, command).output.split())
+    tuned = spacy.load(tmp_path / "two")
+    cfg = tuned.get_pipe("elq_linker").cfg
+    assert f"{cfg['threshold']:.4f}, {cfg['first_threshold']:.4f} for the best link of a text" in output
+    in_config = tuned.config["components"]["elq_linker"]["first_threshold"]
+    assert in_config == pytest.approx(cfg["first_threshold"])
+    score = count_links([Example(tuned(doc.text), doc) for doc in docs])["weak"].fscore
+    assert f"weak F1 {score:.4f}" in output
+    assert score > one["f"]
+    CliRunner().invoke(app, [*command, "--no-first"])
+    assert spacy.load(tmp_path / "two").get_pipe("elq_linker").cfg["first_threshold"] is None
+
+
+def docs_of(docs, vocab):
+    """Examples of docs, each a list of (score, is right) of links of one token."""
+    examples = []
+    for links in docs:
+        reference, found = (Doc(vocab, words=[f"w{i}" for i in range(len(links) + 1)]) for _ in range(2))
+        right = [i for i, (_, is_right) in enumerate(links) if is_right]
+        reference.spans["gold_links"] = [Span(reference, i, i + 1, label="X", kb_id="E1") for i in right]
+        found.ents = [Span(found, i, i + 1, label="X", kb_id="E1") for i in range(len(links))]
+        for ent, (score, _) in zip(found.ents, links, strict=True):
+            ent._.elq_score = score
+        examples.append(Example(found, reference))
+    return examples
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.lists(st.tuples(st.sampled_from([0.1, 0.2, 0.4, 0.8]), st.booleans()), max_size=3), max_size=6
+    )
+)
+def test_two_thresholds_are_found_as_by_trying_all(rerun, docs):
+    docs = [*docs, [(0.8, True)]]
+    best = 0.0
+    for first in (0.05, 0.15, 0.3, 0.6, 0.9):
+        for other in (0.05, 0.15, 0.3, 0.6, 0.9):
+            kept = [
+                is_right
+                for links in docs
+                for i, (score, is_right) in enumerate(sorted(links, key=lambda link: -link[0]))
+                if score >= (other if i else first)
+            ]
+            n_gold = sum(is_right for links in docs for _, is_right in links)
+            best = max(best, 2 * sum(kept) / (len(kept) + n_gold))
+    row = choose_two(docs_of(docs, rerun.linker.vocab), rerun.linker)
+    assert row["f"] == pytest.approx(best) or (row["f"] == 0.0 and row["first_threshold"] > row["threshold"])
+
+
+def test_two_thresholds_only_where_they_are_better_than_one(rerun):
+    """The best links are wrong below 0.5, the others right down to 0.1: that is no pair to offer."""
+    docs = [[(0.8, True), (0.2, True)], [(0.4, False), (0.2, True)], [(0.4, False)]]
+    assert choose_two(docs_of(docs, rerun.linker.vocab), rerun.linker)["f"] == 0.0
+    missed = docs_of([[(0.3, False)]], rerun.linker.vocab)
+    missed[0].reference.spans["gold_links"] = [Span(missed[0].reference, 1, 2, label="X", kb_id="E1")]
+    assert choose_two(missed, rerun.linker)["f"] == 0.0
+
+
 def test_rows_to_look_at_are_sorted_and_have_the_best(trained_path, gold_path, tmp_path):
-    result = threshold(str(trained_path), gold_path, output=tmp_path / "chosen")
+    result = threshold(str(trained_path), gold_path, output=tmp_path / "chosen", first=False)
     values = [row["threshold"] for row in result["shown"]]
     assert values == sorted(values)
     assert result["threshold"] in values
