@@ -46,6 +46,14 @@ def read_catalogue(path: Union[str, Path], *, ids: str = "wikidata") -> Iterator
         raise ELQError(Errors.E021.format(path=path))
 
 
+def count_entities(path: Union[str, Path]) -> int:
+    """RETURNS (int): How many entities a catalogue has, without a look at them."""
+    if not Path(path).is_file():
+        raise ELQError(Errors.E022.format(path=path, hint="Expected a catalogue in JSONL."))
+    with Path(path).open("rb") as file_:
+        return sum(1 for line in file_ if line.strip())
+
+
 def entity_from_dict(record: Dict[str, Any]) -> Entity:
     """Make an entity of a checked record, leaving out what is not part of one."""
     fields = {key: value for key, value in record.items() if key in FIELDS and value is not None}

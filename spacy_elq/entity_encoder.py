@@ -215,7 +215,10 @@ def write_encoder(name: str, weights: Dict[str, Array], folder: Path) -> None:
     ]
     if problems:
         raise ELQError(Errors.E052.format(name=name, problem="; ".join(problems[:5])))
-    model.load_state_dict({key: torch.from_numpy(np.array(value)) for key, value in given.items()})
+    for key, value in given.items():
+        own[key].copy_(torch.from_numpy(np.array(value)))
+    # longer windows than the model has positions are cut, not an error
+    tokenizer.model_max_length = min(tokenizer.model_max_length, config.max_position_embeddings)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 

@@ -131,13 +131,19 @@ class Errors:
         "[spacy-elq E048] No entity of {path} has an id of the system {system!r}: --ids names a key of the "
         "catalogue's `ids`."
     )
-    E049 = "[spacy-elq E049] {path} is not what was expected, tensors that torch.save wrote: {problem}."
+    E049 = (
+        "[spacy-elq E049] {path} is not what was expected, tensors that torch.save wrote: {problem}. If it "
+        "was downloaded, fetch it again."
+    )
     E050 = "[spacy-elq E050] {path} is not part of a published ELQ model that fits: {problem}."
     E051 = (
         "[spacy-elq E051] {vectors} vectors for {entities} entities: the vectors must be those of this "
-        "catalogue, a row for every line."
+        "catalogue, a row for every line. Name files that belong together; if they do, fetch them again."
     )
-    E052 = "[spacy-elq E052] The encoder of {name} does not take the parameters of the checkpoint: {problem}."
+    E052 = (
+        "[spacy-elq E052] The encoder of {name} does not take the parameters of the checkpoint: {problem}. "
+        "Name the BERT that the model was made from with --bert, a folder or a hub name."
+    )
     E053 = "[spacy-elq E053] {path} is there already. Name another folder, or remove it."
     E054 = "[spacy-elq E054] {path} is a file; with --chunk the output is a folder of files."
 

@@ -2,10 +2,9 @@
 
 import ast
 import json
-import struct
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, Iterable, Optional, Tuple
+from typing import Any, Dict, Iterable, Optional
 
 import numpy as np
 from spacy import blank
@@ -14,11 +13,11 @@ from spacy.training import Example
 from thinc.api import Config
 from tqdm import tqdm
 
-from .catalogue import read_catalogue
+from .catalogue import count_entities, read_catalogue
 from .entity_encoder import EntityEncoder, write_encoder
 from .errors import ELQError, Errors
-from .index import EntityIndex, import_index
-from .tensors import read_tensors
+from .index import EntityIndex, import_index, read_hnsw_settings
+from .tensors import read_matrix, read_tensors
 from .types import Array
 
 QUESTIONS, ENTITIES = "context_encoder.bert_model.", "cand_encoder.bert_model."
@@ -32,7 +31,6 @@ _EXPECTED = {
     "pull_from_layer": -1,
     "lowercase": True,
 }
-_HNSW, _INNER_PRODUCT = b"IHNf", 0
 PIPELINE_CONFIG = """
 [nlp]
 lang = "en"
@@ -66,47 +64,59 @@ mention_limit = 50
 
 @dataclass(frozen=True)
 class Published:
-    """The files of a published model, opened and checked against each other.
+    """The files of a published model, checked against each other.
+
+    They are opened where they are read: pages that were read count as memory as long as a file is mapped.
 
     params (Dict[str, Any]): Its settings.
-    tensors (Dict[str, Array]): Its parameters.
-    vectors (Array): (entities, width) of its catalogue.
+    checkpoint (Path): Its parameters.
+    entities (Path): Its catalogue, entity.jsonl.
+    count (int): How many entities that has.
+    vectors (Path): Their vectors.
+    index (Optional[Path]): The HNSW file over the vectors.
     bert (str): Where configuration and tokenizer of its encoders are.
     """
 
     params: Dict[str, Any]
-    tensors: Dict[str, Array]
-    vectors: Array
+    checkpoint: Path
+    entities: Path
+    count: int
+    vectors: Path
+    index: Optional[Path]
     bert: str
 
 
 def open_published(
-    checkpoint: Path, params: Path, vectors: Path, index: Optional[Path], *, bert: Optional[str] = None
+    checkpoint: Path,
+    params: Path,
+    entities: Path,
+    vectors: Path,
+    *,
+    index: Optional[Path] = None,
+    bert: Optional[str] = None,
 ) -> Published:
-    """Open the files of a published model and check what can be checked without reading them all.
+    """Check the files of a published model, as far as that goes without reading them all.
 
+    index (Optional[Path]): The published HNSW file, or None to build one.
     bert (Optional[str]): Folder or hub name for configuration and tokenizer; by default what the params name.
     RETURNS (Published): The model.
     """
     settings = read_params(params)
-    tensors = read_tensors(checkpoint)
-    if not isinstance(tensors, dict):
-        raise ELQError(Errors.E050.format(path=checkpoint, problem="a single tensor, not a checkpoint"))
-    _check_keys(checkpoint, tensors)
-    matrix = read_tensors(vectors)
-    if isinstance(matrix, dict) or matrix.ndim != 2 or matrix.dtype != np.float32:
-        raise ELQError(Errors.E050.format(path=vectors, problem="not a float32 matrix, a row an entity"))
-    width = tensors[HEAD + "weight"].shape[1]
-    if matrix.shape[1] != width:
-        problem = f"vectors of width {matrix.shape[1]}, but {checkpoint} has width {width}"
-        raise ELQError(Errors.E050.format(path=vectors, problem=problem))
+    width = read_checkpoint(checkpoint)[HEAD + "weight"].shape[1]
+    shape = read_matrix(vectors).shape
+    if shape[1] != width:
+        problem = f"vectors of width {shape[1]}, but {checkpoint} has width {width}"
+        raise ELQError(Errors.E050.format(path=vectors, problem=f"{problem}. Name those of this model"))
     if index is not None:
-        check_hnsw_file(index, matrix.shape)
+        read_hnsw_settings(index, shape)
+    count = count_entities(entities)
+    if count != shape[0]:
+        raise ELQError(Errors.E051.format(vectors=shape[0], entities=count))
     if bert is None:
         # a name in the params is relative to them, or one on the hub
         beside = params.parent / settings["bert_model"]
         bert = str(beside) if beside.is_dir() else str(settings["bert_model"])
-    return Published(settings, tensors, matrix, bert)
+    return Published(settings, checkpoint, entities, count, vectors, index, bert)
 
 
 def read_params(path: Path) -> Dict[str, Any]:
@@ -114,18 +124,18 @@ def read_params(path: Path) -> Dict[str, Any]:
     if not path.is_file():
         raise ELQError(Errors.E022.format(path=path, hint="Expected the params file of the model."))
     text = path.read_text(encoding="utf8").strip()
-    problem = "not the one-line Python dict of a published model"
+    expected = "expected the one-line Python dict that was published with it, such as elq_large_params.txt"
     if _is_json(text):
-        raise ELQError(Errors.E050.format(path=path, problem=f"JSON, {problem}"))
+        raise ELQError(Errors.E050.format(path=path, problem=f"it is JSON; {expected}"))
     try:
         params = ast.literal_eval(text)
     except (ValueError, SyntaxError):
-        raise ELQError(Errors.E050.format(path=path, problem=problem)) from None
+        raise ELQError(Errors.E050.format(path=path, problem=f"no Python; {expected}")) from None
     if not isinstance(params, dict) or "bert_model" not in params:
-        raise ELQError(Errors.E050.format(path=path, problem=f"{problem}: no `bert_model` in it"))
-    for key, expected in _EXPECTED.items():
-        if params.get(key, expected) != expected:
-            problem = f"{key} is {params[key]!r}; only {expected!r}, as in the published models, is supported"
+        raise ELQError(Errors.E050.format(path=path, problem=f"no `bert_model` in it; {expected}"))
+    for key, value in _EXPECTED.items():
+        if params.get(key, value) != value:
+            problem = f"{key} is {params[key]!r}; only {value!r}, as in the published models, is supported"
             raise ELQError(Errors.E050.format(path=path, problem=problem))
     return params
 
@@ -138,23 +148,13 @@ def _is_json(text: str) -> bool:
     return True
 
 
-def check_hnsw_file(path: Path, shape: Tuple[int, ...]) -> None:
-    """Check that a FAISS file is an HNSW index of so many vectors by inner product, by its first bytes."""
-    if not path.is_file():
-        raise ELQError(Errors.E022.format(path=path, hint="Expected a FAISS index."))
-    with path.open("rb") as file_:
-        head = file_.read(37)
-    if len(head) < 37 or head[:4] != _HNSW:
-        problem = f"not a FAISS HNSW index (it begins with {head[:4]!r}); leave out --index to build one"
-        raise ELQError(Errors.E050.format(path=path, problem=problem))
-    width, count = struct.unpack("<iq", head[4:16])
-    (metric,) = struct.unpack("<i", head[33:37])
-    if metric != _INNER_PRODUCT:
-        problem = f"an index by L2 distance, of width {width}; ELQ searches by inner product"
-        raise ELQError(Errors.E050.format(path=path, problem=problem))
-    if (count, width) != shape:
-        problem = f"an index of {count} vectors of width {width} for {shape[0]} vectors of width {shape[1]}"
-        raise ELQError(Errors.E050.format(path=path, problem=problem))
+def read_checkpoint(path: Path) -> Dict[str, Array]:
+    """RETURNS (Dict[str, Array]): The parameters of a published model, memory-mapped."""
+    tensors = read_tensors(path)
+    if not isinstance(tensors, dict):
+        raise ELQError(Errors.E050.format(path=path, problem="a single tensor, not a checkpoint"))
+    _check_keys(path, tensors)
+    return tensors
 
 
 def _check_keys(path: Path, tensors: Dict[str, Array]) -> None:
@@ -180,33 +180,29 @@ def _part(tensors: Dict[str, Array], prefix: str) -> Dict[str, Array]:
 
 def import_published(
     model: Published,
-    entities: Path,
     folder: Path,
     *,
-    index: Optional[Path] = None,
     ids: str = "wikidata",
     factory: Optional[str] = None,
     progress: bool = False,
 ) -> Language:
     """Write what a pipeline needs into a folder and build the pipeline.
 
-    entities (Path): The published catalogue, entity.jsonl.
     folder (Path): Gets `entity_encoder`, `question_encoder` and `index`.
-    index (Optional[Path]): The published HNSW file, used as it is; None builds one by `factory`.
     ids (str): What becomes the id of an entity: wikidata, title or curid.
+    factory (Optional[str]): How to build the index where the model has no HNSW file; None goes by size.
     RETURNS (Language): The pipeline, attached to the index.
     """
     for name, prefix in (("question_encoder", QUESTIONS), ("entity_encoder", ENTITIES)):
-        write_encoder(model.bert, _part(model.tensors, prefix), folder / name)
-    encoder = EntityEncoder(
-        str(folder / "entity_encoder"), pooling="cls", max_length=model.params.get("max_cand_length", 128)
-    )
+        write_encoder(model.bert, _part(read_checkpoint(model.checkpoint), prefix), folder / name)
+    max_length = model.params.get("max_cand_length", 128)
+    entities = read_catalogue(model.entities, ids=ids)
     opened = import_index(
-        tqdm(read_catalogue(entities, ids=ids), desc="Catalogue", unit=" entities", disable=not progress),
+        tqdm(entities, total=model.count, desc="Catalogue", unit=" entities", disable=not progress),
         model.vectors,
         folder / "index",
-        encoder,
-        search=index,
+        EntityEncoder(str(folder / "entity_encoder"), pooling="cls", max_length=max_length),
+        search=model.index,
         factory=factory,
         progress=progress,
     )
@@ -230,6 +226,6 @@ def build_pipeline(model: Published, encoder: Path, index: EntityIndex) -> Langu
     nlp.get_pipe("transformer").initialize(examples, nlp=nlp)  # type: ignore[attr-defined]
     linker.initialize(examples, nlp=nlp, index_loader=lambda: index)
     scorer = linker.model.layers[2]
-    scorer.set_param("W", np.array(model.tensors[HEAD + "weight"]))
-    scorer.set_param("b", np.array(model.tensors[HEAD + "bias"]))
+    for name, key in (("W", "weight"), ("b", "bias")):
+        scorer.set_param(name, np.array(read_checkpoint(model.checkpoint)[HEAD + key]))
     return nlp

@@ -15,6 +15,7 @@ import numpy as np
 from .errors import ELQError, Errors
 from .types import Array
 
+_ZIP = b"PK\x03\x04"
 _MAGIC, _PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
 _DTYPES = {
     "FloatStorage": "<f4",
@@ -59,7 +60,7 @@ def read_tensors(path: Path) -> Tensors:
     if not path.is_file():
         raise ELQError(Errors.E022.format(path=path, hint="Expected a file that torch.save wrote."))
     try:
-        found, offsets = _read_zip(path) if zipfile.is_zipfile(path) else _read_stream(path)
+        found, offsets = _read_zip(path) if _is_zip(path) else _read_stream(path)
     except (pickle.UnpicklingError, EOFError, KeyError, IndexError, struct.error, zipfile.BadZipFile) as err:
         problem = str(err) or type(err).__name__
         raise ELQError(Errors.E049.format(path=path, problem=problem)) from None
@@ -70,6 +71,23 @@ def read_tensors(path: Path) -> Tensors:
     if isinstance(found, dict) and all(isinstance(value, _Tensor) for value in found.values()):
         return {str(key): _map(path, value, offsets) for key, value in found.items()}
     raise ELQError(Errors.E049.format(path=path, problem="it holds something else than tensors"))
+
+
+def read_matrix(path: Path) -> Array:
+    """RETURNS (Array): (rows, width) float32, all that a file of `torch.save` holds, memory-mapped."""
+    matrix = read_tensors(path)
+    if isinstance(matrix, dict) or matrix.ndim != 2 or matrix.dtype != np.float32:
+        raise ELQError(Errors.E049.format(path=path, problem="it holds something else than a float32 matrix"))
+    return matrix
+
+
+def _is_zip(path: Path) -> bool:
+    if zipfile.is_zipfile(path):
+        return True
+    with path.open("rb") as file_:
+        if file_.read(4) == _ZIP:
+            raise pickle.UnpicklingError("it is truncated (a zip file without its end)")
+    return False
 
 
 def _read_zip(path: Path) -> Tuple[Any, Dict[str, int]]:

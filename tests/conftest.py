@@ -1,9 +1,11 @@
 """A real but tiny world: a BERT with random weights, ten entities, twenty questions, a FAISS index."""
 
 import json
+import math
 from pathlib import Path
 from typing import Callable, Dict, List
 
+import faiss
 import pytest
 import spacy
 import torch
@@ -11,7 +13,7 @@ from spacy.language import Language
 from spacy.tokens import Doc
 from spacy.training import Example
 from thinc.api import fix_random_seed
-from transformers import BertConfig, BertModel, BertTokenizerFast
+from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel, BertTokenizerFast
 
 from spacy_elq.corpora import Report, questions_to_docs, read_questions
 from spacy_elq.entity_encoder import EntityEncoder
@@ -73,6 +75,45 @@ TRANSFORMER = {
             "tokenizer_config": {"use_fast": True},
         }
     },
+}
+
+PUBLISHED_PARAMS = {
+    "bert_model": "bert",
+    "max_context_length": 64,
+    "max_cand_length": 48,
+    "max_mention_length": 3,
+    "mention_aggregation_type": "all_avg",
+    "mention_scoring_method": "qa_linear",
+    "no_mention_bounds": True,
+    "add_linear": False,
+    "pull_from_layer": -1,
+    "lowercase": True,
+}
+PUBLISHED_TITLES = [
+    "Paris",
+    "Mercury",
+    "New York City",
+    "Georgia",
+    "Jaguar Cars",
+    "Shaq",
+    "Texas",
+    "Light",
+    "Metal",
+    "Atlanta",
+]
+PUBLISHED_QUESTIONS = [
+    "what is the capital near paris",
+    "is mercury a metal",
+    "shaq's jaguar in new-york city",
+    "georgia",
+    "from texas to atlanta and paris and georgia and mercury and the city of light",
+]
+PUBLISHED_FILES = {
+    "checkpoint": "elq_webqsp_large.bin",
+    "params": "elq_large_params.txt",
+    "entities": "entity.jsonl",
+    "vectors": "all_entities_large.t7",
+    "index": "faiss_hnsw_index.pkl",
 }
 
 
@@ -205,3 +246,87 @@ def trained_path(
     path = tmp_path_factory.mktemp("pipeline") / "elq"
     nlp.to_disk(path)
     return path
+
+
+@pytest.fixture(scope="session")
+def published(tmp_path_factory: pytest.TempPathFactory, encoder_path: Path) -> Path:
+    """A folder with every file of a published model, of random weights, under its published name."""
+    folder = tmp_path_factory.mktemp("published")
+    torch.manual_seed(3)
+    state = {}
+    for prefix in ("context_encoder", "cand_encoder"):
+        for key, value in AutoModel.from_pretrained(encoder_path).state_dict().items():
+            noise = 0.05 * torch.randn_like(value) if value.is_floating_point() else 0
+            state[f"{prefix}.bert_model.{key}"] = value + noise
+    state["classification_heads.mention_scores.bound_classifier.weight"] = 0.3 * torch.randn(3, 48)
+    state["classification_heads.mention_scores.bound_classifier.bias"] = torch.tensor([-0.5, 0.2, -0.3])
+    torch.save(state, folder / PUBLISHED_FILES["checkpoint"])
+    (folder / PUBLISHED_FILES["params"]).write_text(repr(PUBLISHED_PARAMS), encoding="utf8")
+    (folder / "bert").symlink_to(encoder_path)
+    lines = [
+        {"text": f" {title} is a thing." if i else "", "idx": f"https://x.org/wiki?curid={100 + i}"}
+        | {"title": title, "entity": title}
+        | ({"kb_idx": f"Q{i}"} if i not in (3, 4) else {})
+        for i, title in enumerate(PUBLISHED_TITLES)
+    ]
+    lines[5]["kb_idx"] = "Q1"
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (folder / PUBLISHED_FILES["entities"]).write_text(text, encoding="utf8")
+    vectors = _published_vectors(folder, state, lines)
+    torch.save(vectors, folder / PUBLISHED_FILES["vectors"])
+    index = faiss.IndexHNSWFlat(48, 128, faiss.METRIC_INNER_PRODUCT)
+    index.add(vectors.numpy())
+    faiss.write_index(index, str(folder / PUBLISHED_FILES["index"]))
+    return folder
+
+
+def load_published_bert(folder: Path, state: Dict[str, torch.Tensor], prefix: str) -> torch.nn.Module:
+    bert = AutoModel.from_pretrained(folder / "bert")
+    bert.load_state_dict({k[len(prefix) :]: v for k, v in state.items() if k.startswith(prefix)})
+    return bert.eval()
+
+
+@torch.inference_mode()
+def _published_vectors(folder: Path, state: Dict[str, torch.Tensor], lines: List[dict]) -> torch.Tensor:
+    tokenizer = AutoTokenizer.from_pretrained(folder / "bert")
+    bert = load_published_bert(folder, state, "cand_encoder.bert_model.")
+    rows = []
+    for line in lines:
+        pieces = [*tokenizer.tokenize(line["title"]), "[unused2]", *tokenizer.tokenize(line["text"])][:46]
+        ids = tokenizer.convert_tokens_to_ids(["[CLS]", *pieces, "[SEP]"])
+        rows.append(bert(torch.tensor([ids])).last_hidden_state[0, 0])
+    return torch.stack(rows)
+
+
+@torch.inference_mode()
+def published_links(folder: Path, text: str, gamma: float, *, limit: int = 50) -> Dict[tuple, float]:
+    """The formulas of the paper, written out once more: spans of whole words, the best `limit` of them, joint
+    scores, greedy. From characters and row of each link to its score.
+    """
+    state = torch.load(folder / PUBLISHED_FILES["checkpoint"], weights_only=True)
+    vectors = torch.load(folder / PUBLISHED_FILES["vectors"], weights_only=True)
+    encoded = AutoTokenizer.from_pretrained(folder / "bert")(text, return_offsets_mapping=True)
+    words, offsets = encoded.word_ids()[1:-1], encoded["offset_mapping"][1:-1]
+    bert = load_published_bert(folder, state, "context_encoder.bert_model.")
+    states = bert(torch.tensor([encoded["input_ids"]])).last_hidden_state[0, 1:-1]
+    head = "classification_heads.mention_scores.bound_classifier."
+    start, end, inside = (states @ state[head + "weight"].T + state[head + "bias"]).T
+    spans = []
+    for i in range(len(words)):
+        for j in range(i, min(i + PUBLISHED_PARAMS["max_mention_length"] + 1, len(words))):
+            starts = i == 0 or words[i - 1] != words[i]
+            ends = j == len(words) - 1 or words[j + 1] != words[j]
+            if starts and ends:
+                spans.append((float(start[i] + end[j] + inside[i : j + 1].sum()), i, j))
+    links = []
+    for logit, i, j in sorted(spans, reverse=True)[:limit]:
+        similarities = states[i : j + 1].mean(0) @ vectors.T
+        best = similarities.topk(10)
+        score = float(torch.log_softmax(best.values, 0)[0]) - math.log1p(math.exp(-logit))
+        if score >= gamma:
+            links.append((score, i, j, int(best.indices[0])))
+    chosen: List[tuple] = []
+    for score, i, j, row in sorted(links, reverse=True):
+        if all(j < a or b < i for _, a, b, _ in chosen):
+            chosen.append((score, i, j, row))
+    return {(offsets[i][0], offsets[j][1], row): score for score, i, j, row in chosen}

@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spacy_elq.catalogue import (
+    count_entities,
     entity_from_dict,
     entity_names,
     entity_to_dict,
@@ -121,6 +122,10 @@ def test_blank_lines_count_but_are_no_entities(write):
     assert [entity.id for entity in read_catalogue(write("", GOOD, "  ", record(), ""))] == ["E1", "E2"]
     with pytest.raises(ELQError, match="line 4"):
         list(read_catalogue(write("", GOOD, "  ", "{")))
+
+
+def test_entities_are_counted_without_a_look_at_them(write):
+    assert count_entities(write("{}", "", "no JSON", "  ")) == 2
 
 
 @pytest.mark.parametrize("lines", [[], ["", " "]])

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from spacy_elq.errors import ELQError
-from spacy_elq.tensors import read_tensors
+from spacy_elq.tensors import read_matrix, read_tensors
 
 both_layouts = pytest.mark.parametrize("is_zip", [True, False], ids=["zip", "stream"])
 
@@ -71,6 +71,21 @@ def test_what_is_no_tensor_is_refused_and_not_executed(tmp_path, capsys, is_zip)
 def test_other_values_are_refused(tmp_path, is_zip, value):
     with pytest.raises(ELQError, match="it holds something else than tensors"):
         read_tensors(save(value, tmp_path / "x.bin", is_zip))
+
+
+@pytest.mark.parametrize(
+    "value", [{"a": torch.zeros(2, 2)}, torch.zeros(2), torch.zeros(2, 2, dtype=torch.float64)]
+)
+def test_other_tensors_are_no_matrix(tmp_path, value):
+    with pytest.raises(ELQError, match="it holds something else than a float32 matrix"):
+        read_matrix(save(value, tmp_path / "x.t7", True))
+
+
+def test_a_truncated_zip_is_an_error_that_says_so(tmp_path):
+    path = save(torch.zeros(1000), tmp_path / "x.t7", True)
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(ELQError, match=r"it is truncated \(a zip file without its end\).*fetch it again"):
+        read_tensors(path)
 
 
 def test_a_truncated_stream_is_an_error_with_both_sizes(tmp_path):

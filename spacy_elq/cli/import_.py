@@ -33,7 +33,10 @@ def import_cli(
     ),
     ids: str = typer.Option("wikidata", "--ids", help="What becomes kb_id_: wikidata, title or curid"),
     factory: Optional[str] = typer.Option(
-        None, "--factory", "-f", help="FAISS factory string of the index to build; by default by size"
+        None,
+        "--factory",
+        "-f",
+        help="FAISS factory string of the index to build without --index; by default by size",
     ),
     threshold: float = typer.Option(
         0.055, "--threshold", "-t", help="Least joint probability of a link; exp(-2.9), as published"
@@ -77,12 +80,12 @@ def import_(
     """Import a published model. The output folder appears when it is complete."""
     if output.exists():
         raise ELQError(Errors.E053.format(path=output))
-    model = open_published(checkpoint, params, vectors, index, bert=bert)
+    model = open_published(checkpoint, params, entities, vectors, index=index, bert=bert)
     work = output.absolute().with_name(f".{output.name}.partial")
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
     try:
-        nlp = import_published(model, entities, work, index=index, ids=ids, factory=factory, progress=True)
+        nlp = import_published(model, work, ids=ids, factory=factory, progress=True)
         nlp.get_pipe("elq_linker").cfg["threshold"] = threshold  # type: ignore[attr-defined]
         nlp.get_pipe_config("elq_linker")["threshold"] = threshold
         nlp.to_disk(work / "pipeline")

@@ -1,5 +1,6 @@
 """The entity index: records, vectors and what searches them, on disk and memory-mapped."""
 
+from .backend import read_hnsw_settings
 from .encode import encode_catalogue, import_index
 from .entity_index import EntityIndex, build_index, build_index_loader, copy_index
 from .records import Records, open_catalogue
@@ -13,4 +14,5 @@ __all__ = [
     "encode_catalogue",
     "import_index",
     "open_catalogue",
+    "read_hnsw_settings",
 ]

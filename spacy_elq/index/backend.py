@@ -2,7 +2,7 @@
 
 import re
 from pathlib import Path
-from typing import Any, Dict, Optional
+from typing import Any, Dict, Optional, Tuple
 
 import faiss
 import numpy as np
@@ -50,11 +50,46 @@ def build_backend(vectors: Array, path: Path, *, factory: str, progress: bool) -
                 bar.update(len(chunk))
         faiss.write_index(index, str(path))
     except RuntimeError as err:
-        problem = re.sub(r"^Error in .* at \S+:\d+: ", "", str(err).splitlines()[0])
         raise ELQError(
-            Errors.E034.format(factory=factory, count=count, width=width, problem=problem)
+            Errors.E034.format(factory=factory, count=count, width=width, problem=_first_line(err))
         ) from None
     return {"factory": factory, **settings}
+
+
+def read_hnsw_settings(path: Path, shape: Tuple[int, ...]) -> Dict[str, Any]:
+    """Check that a FAISS file is whole, and an HNSW index of vectors of this shape by inner product.
+
+    shape (Tuple[int, ...]): (entities, width).
+    RETURNS (Dict[str, Any]): The settings of the back end.
+    """
+    if not path.is_file():
+        raise ELQError(Errors.E022.format(path=path, hint="Expected a FAISS index."))
+    try:
+        opened = faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC)
+    except RuntimeError as err:
+        problem = f"no FAISS index, or only a part of one ({_first_line(err)}); fetch it again"
+        raise _misfit(path, problem) from None
+    index = faiss.downcast_index(opened)
+    if not isinstance(index, faiss.IndexHNSWFlat):
+        raise _misfit(path, f"a FAISS index of the type {type(index).__name__}, not IndexHNSWFlat")
+    if index.metric_type != faiss.METRIC_INNER_PRODUCT:
+        problem = f"an index by L2 distance, of width {index.d}, as BLINK has; ELQ searches by inner product"
+        raise _misfit(path, problem)
+    if (index.ntotal, index.d) != shape:
+        problem = f"an index of {index.ntotal} vectors of width {index.d} for {shape[0]} of width {shape[1]}"
+        raise _misfit(path, problem)
+    hnsw: Any = index.hnsw
+    return {"factory": f"HNSW{hnsw.nb_neighbors(1)}"} | {name: getattr(hnsw, name) for name in HNSW_SETTINGS}
+
+
+def _misfit(path: Path, problem: str) -> ELQError:
+    advice = "Name the index that belongs to the vectors, or leave out --index to build one"
+    return ELQError(Errors.E050.format(path=path, problem=f"{problem}. {advice}"))
+
+
+def _first_line(err: RuntimeError) -> str:
+    """RETURNS (str): What FAISS says, without the place in its source."""
+    return re.sub(r"^Error in .* at \S+:\d+: ", "", str(err).splitlines()[0])
 
 
 class FaissBackend:

@@ -10,14 +10,15 @@ from tqdm import tqdm
 
 from ..catalogue import read_catalogue
 from ..errors import ELQError, Errors
+from ..tensors import read_matrix
 from ..types import Array, Encoder, Entity
-from .backend import HNSW_SETTINGS, build_backend, default_factory
+from .backend import build_backend, default_factory, read_hnsw_settings
 from .entity_index import SEARCH, VECTORS, EntityIndex
 from .records import ROLES, Records, write_records
 from .store import META, commit, link_or_copy, write_json
 
 DONE = "done.json"
-_ROWS = 8192
+_ROWS = 4096
 
 
 def encode_catalogue(
@@ -105,7 +106,7 @@ def _texts(entity: Entity) -> Tuple[str, str, Tuple[str, ...]]:
 
 def import_index(
     entities: Iterable[Entity],
-    vectors: Array,
+    vectors: Path,
     output: Path,
     encoder: Encoder,
     *,
@@ -116,7 +117,7 @@ def import_index(
     """Make an index of vectors that were encoded elsewhere.
 
     entities (Iterable[Entity]): The catalogue.
-    vectors (Array): (entities, width), may be memory-mapped: it is copied piece by piece.
+    vectors (Path): Their vectors, a file of `torch.save` with a matrix: it is copied piece by piece.
     encoder (Encoder): What encoded them, and will encode entities that come later.
     search (Optional[Path]): A FAISS file over the vectors, used as it is; None builds one by `factory`.
     RETURNS (EntityIndex): The index.
@@ -124,24 +125,38 @@ def import_index(
     work = output / "partial"
     work.mkdir(parents=True)
     count, digest = write_records(entities, work)
-    if count != len(vectors):
-        raise ELQError(Errors.E051.format(vectors=len(vectors), entities=count))
-    copy = _open_vectors(work / VECTORS, vectors.shape)
-    for begin in tqdm(range(0, count, _ROWS), desc="Vectors", unit=f" x {_ROWS}", disable=not progress):
-        copy[begin : begin + _ROWS] = vectors[begin : begin + _ROWS]
-        copy.flush()
+    if count != len(read_matrix(vectors)):
+        raise ELQError(Errors.E051.format(vectors=len(read_matrix(vectors)), entities=count))
+    _copy_vectors(vectors, work / VECTORS, progress=progress)
     stamp = {**encoder.settings, "fingerprint": encoder.fingerprint}
     meta = {"catalogue": digest, "encoder": stamp}
     if search is None:
         settings = build_backend(
-            copy, work / SEARCH, factory=factory or default_factory(count), progress=progress
+            np.load(work / VECTORS, mmap_mode="r"),
+            work / SEARCH,
+            factory=factory or default_factory(count),
+            progress=progress,
         )
     else:
         link_or_copy(search, work / SEARCH)
-        settings = {"factory": "HNSW128", **HNSW_SETTINGS}
+        settings = read_hnsw_settings(search, (count, encoder.width))
     roles = [VECTORS, *ROLES] + ([SEARCH] if (work / SEARCH).exists() else [])
     commit(output, work, {**meta, "backend": settings}, roles)
     return EntityIndex.open(output)
+
+
+def _copy_vectors(source: Path, target: Path, *, progress: bool) -> None:
+    """Copy a matrix that torch wrote into a file of numpy."""
+    shape = read_matrix(source).shape
+    header = {"descr": "<f4", "fortran_order": False, "shape": shape}
+    bar = tqdm(total=shape[0], desc="Vectors", unit=" entities", disable=not progress)
+    with target.open("wb") as file_, bar:
+        np.lib.format.write_array_header_1_0(file_, header)
+        for begin in range(0, shape[0], _ROWS):
+            # mapped anew: pages that were read count as memory as long as their mapping is there
+            rows = np.ascontiguousarray(read_matrix(source)[begin : begin + _ROWS])
+            file_.write(rows.data)
+            bar.update(len(rows))
 
 
 def _prepare(catalogue: Path, work: Path, stamp: Dict[str, Any]) -> Tuple[str, List[int]]:

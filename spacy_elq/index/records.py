@@ -34,7 +34,7 @@ def write_records(entities: Iterable[Entity], folder: Path) -> Tuple[int, str]:
     RETURNS (Tuple[int, str]): The number of entities and the digest of the catalogue.
     """
     digest = hashlib.sha256()
-    offsets, ids, names, named = [0], array("Q"), array("Q"), array("Q")
+    offsets, ids, names, named = array("Q", [0]), array("Q"), array("Q"), array("Q")
     popularity = array("d")
     with (folder / RECORDS).open("wb") as file_:
         for entity in entities:

@@ -3,11 +3,13 @@ import shutil
 
 import numpy as np
 import pytest
+import torch
 from conftest import ENTITIES
 
+from spacy_elq.catalogue import read_catalogue
 from spacy_elq.entity_encoder import EntityEncoder
 from spacy_elq.errors import ELQError
-from spacy_elq.index import EntityIndex, encode_catalogue
+from spacy_elq.index import EntityIndex, encode_catalogue, import_index
 
 SHARDS = [["E1", "E2", "E3"], ["E4", "E5", "E6"], ["E7", "E8", "E9"], ["E10"]]
 
@@ -215,3 +217,35 @@ def test_vectors_of_another_encoder_are_not_reused(tmp_path, run, output, catalo
         encode_catalogue(catalogue_path, tmp_path / "other", other, reuse=output)
     assert str(output) in str(error.value)
     assert not (tmp_path / "other").exists()
+
+
+@pytest.fixture
+def torch_file(tmp_path):
+    """Makes a file of vectors as torch saves them."""
+
+    def save(vectors):
+        torch.save(torch.from_numpy(np.array(vectors)), tmp_path / "vectors.t7")
+        return tmp_path / "vectors.t7"
+
+    return save
+
+
+def test_vectors_of_elsewhere_are_copied_piece_by_piece(
+    tmp_path, index, torch_file, catalogue_path, entity_encoder, monkeypatch
+):
+    monkeypatch.setattr("spacy_elq.index.encode._ROWS", 3)
+    path = torch_file(index.vectors)
+    imported = import_index(read_catalogue(catalogue_path), path, tmp_path / "index", entity_encoder)
+    np.testing.assert_array_equal(imported.vectors, index.vectors)
+    assert imported.stamp == index.stamp
+    assert (
+        imported.search(index.vectors[4:5], 3)[0].tolist() == index.search(index.vectors[4:5], 3)[0].tolist()
+    )
+
+
+def test_vectors_of_another_catalogue_are_refused(
+    tmp_path, index, torch_file, catalogue_path, entity_encoder
+):
+    path = torch_file(index.vectors[:9])
+    with pytest.raises(ELQError, match="9 vectors for 10 entities"):
+        import_index(read_catalogue(catalogue_path), path, tmp_path / "index", entity_encoder)
