@@ -5,14 +5,21 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
 import srsly
+from conftest import PUBLISHED_FILES, PUBLISHED_QUESTIONS, PUBLISHED_TITLES, published_links
+from typer.testing import CliRunner
+
+from spacy_elq.cli import spacy_app
 
 ROOT = Path(__file__).parent.parent
 # what a tiny encoder of random weights needs to learn twenty questions
 TINY = {"max_epochs": 100, "initial_rate": 0.002, "total_steps": 200, "layers": 0, "level": 0.0}
+# those whose words are the same for BERT and for the tokenizer of `spacy elq convert`
+QUESTIONS = [text for text in PUBLISHED_QUESTIONS if "'" not in text]
 
 
 @pytest.fixture(scope="module")
@@ -34,11 +41,20 @@ def project(tmp_path_factory, encoder_path, catalogue_path, questions_path):
     return folder
 
 
-def run(project, encoder_path, command, **variables):
-    variables = {"encoder": encoder_path, "max_length": 48, **variables}
+def project_words(command, project, variables):
+    """The words behind `python -m spacy`."""
     overrides = [word for name, value in variables.items() for word in (f"--vars.{name}", str(value))]
-    arguments = [sys.executable, "-m", "spacy", "project", "run", command, str(project), *overrides]
-    return subprocess.run(arguments, capture_output=True, text=True, timeout=900)
+    return ["project", "run", command, str(project), *overrides]
+
+
+def run(project, encoder_path, command, **variables):
+    words = project_words(command, project, {"encoder": encoder_path, "max_length": 48, **variables})
+    return run_spacy(words)
+
+
+def run_spacy(words):
+    command = [sys.executable, "-m", "spacy", *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=900)
 
 
 def test_all_runs_to_the_final_table_and_then_skips_everything(project, encoder_path):
@@ -69,6 +85,87 @@ def test_package_can_be_made_of_the_result(project, encoder_path):
     packaged = next((project / "packages").glob("en_*/en_*/en_*"))
     assert (packaged / "elq_linker" / "index" / "meta.json").is_file()
     assert next((project / "packages").glob("en_*/dist/*.tar.gz")).is_file()
+
+
+@pytest.fixture
+def published_project(tmp_path, published):
+    """The real project.yml, with addresses that are files; gold is what the formulas of the paper find."""
+    downloads = tmp_path / "downloads"
+    shutil.copytree(published, downloads, ignore=lambda *_: ["bert"])
+    shutil.copy(downloads / PUBLISHED_FILES["checkpoint"], downloads / "elq_wiki_large.bin")
+    for name, gamma in (("WebQSP_EL", -1.5), ("graphquestions_EL", -0.9)):
+        folder = tmp_path / "EL4QA_data" / name / "tokenized"
+        folder.mkdir(parents=True)
+        records = [tokenized(text, published_links(published, text, gamma)) for text in QUESTIONS]
+        assert any(record["entity"] for record in records)
+        srsly.write_jsonl(folder / "test.jsonl", records)
+    with tarfile.open(downloads / "EL4QA_data.tar.gz", "w:gz") as archive:
+        archive.add(tmp_path / "EL4QA_data", "EL4QA_data")
+    text = (ROOT / "project.yml").read_text(encoding="utf8")
+    text, count = re.subn(r"http://dl\.fbaipublicfiles\.com/(elq|BLINK)", str(downloads), text)
+    assert count == 7
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "project.yml").write_text(text, encoding="utf8")
+    return folder
+
+
+def tokenized(text, links):
+    """A line of the published question sets."""
+    return {
+        "id": "WebQTest-0",
+        "text": text,
+        "mentions": [[start, end] for start, end, _ in links],
+        "label_id": [row for *_, row in links],
+        "entity": [PUBLISHED_TITLES[row] for *_, row in links],
+    }
+
+
+def run_here(command, **_):
+    """Run a command of the project in this process: to start another takes longer than the work."""
+    if command[1:3] == ["-m", "spacy"]:
+        result = CliRunner().invoke(spacy_app, command[3:])
+        assert result.exit_code == 0, result.output
+    else:
+        subprocess.run(command, check=True)
+
+
+@pytest.mark.parametrize("is_quick", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_published_models_are_fetched_imported_and_evaluated(
+    published_project, encoder_path, is_quick, monkeypatch
+):
+    if is_quick:
+        monkeypatch.setattr("weasel.cli.run.run_command", run_here)
+    for number in range(2):
+        words = project_words("published", published_project, {"bert": encoder_path})
+        if is_quick:
+            result = CliRunner().invoke(spacy_app, words)
+            code, output = result.exit_code, result.output
+        else:
+            done = run_spacy(words)
+            code, output = done.returncode, done.stdout + done.stderr
+        assert code == 0, output
+        assert output.count("nothing changed") == 4 * number
+    for name, threshold in (("webqsp_el", 0.22313), ("graphquestions_el", 0.40657)):
+        metrics = srsly.read_json(published_project / "metrics" / f"published_{name}.json")
+        assert metrics["threshold"] == pytest.approx(threshold)
+        assert metrics["questions"] == len(QUESTIONS)
+        assert metrics["strong"]["f"] == 1.0
+
+
+def test_no_large_file_is_read_into_memory_to_see_whether_it_changed():
+    commands = srsly.read_yaml(ROOT / "project.yml")["commands"]
+    watched = [
+        path
+        for command in commands
+        if command["name"].startswith("published")
+        for key in ("deps", "outputs", "outputs_no_cache")
+        for path in command.get(key, [])
+    ]
+    large = [*PUBLISHED_FILES.values(), "published"]
+    large.remove(PUBLISHED_FILES["params"])
+    assert watched
+    assert [path for path in watched if Path(path).name in large and path != "corpus/published"] == []
 
 
 UNPACK = """
