@@ -66,7 +66,8 @@ def convert_cli(
 
     JSONL has "text" and "spans", each with "start", "end" (characters, half-open) and "id"; "complete":
     false says that not every mention is marked, so that training takes the rest for unknown. EL4QA is the
-    JSON of WebQSP_EL and GraphQuestions_EL ("utterance", "entities", "entities_pos").
+    JSON of WebQSP_EL and GraphQuestions_EL ("utterance", "entities", "entities_pos"); --format elq reads the
+    same as the published code has it (tokenized/*.jsonl with "text", "mentions", "entity"; ids are titles).
 
     Gold links that do not fit the tokens are dropped and counted. All others go into the span group
     "gold_links" of each doc, and into doc.ents where they do not overlap.

@@ -76,7 +76,7 @@ def read_elq(path: Path) -> Iterator[Question]:
     for number, record in _records(path):
         if not isinstance(record.get("text"), str):
             raise _error(path, number, "expected a string `text`", json.dumps(record))
-        titles, ranges = record.get("entity") or [], record.get("mentions") or []
+        titles, ranges = record.get("entity"), record.get("mentions")
         if not isinstance(titles, list) or not isinstance(ranges, list) or len(titles) != len(ranges):
             problem = "`entity` and `mentions` must be lists of one length"
             raise _error(path, number, problem, json.dumps([titles, ranges]))

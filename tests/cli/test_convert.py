@@ -214,6 +214,21 @@ def test_a_bad_question_is_named(tmp_path):
     assert "question 4" in output
 
 
+def test_files_of_the_published_code_are_converted(write, tmp_path):
+    catalogue = write(
+        "entity.jsonl", {"title": "Rome", "text": " A city.", "idx": "x?curid=7", "kb_idx": "Q220"}
+    )
+    pieces = {"tokenized_text_ids": [2040, 3513, 4199], "tokenized_mention_idxs": [[2, 3]], "label_id": [0]}
+    line = {"id": "W-1", "text": "who rules rome", "mentions": [[10, 14]], "entity": ["Rome"], **pieces}
+    options = ("--format", "elq", "--entities", catalogue, "--ids", "title")
+    assert invoke(write("test.jsonl", line), tmp_path / "q.spacy", *options)[0] == 0
+    assert gold_of(docs_of(tmp_path / "q.spacy")[0]) == [("rome", "Q220")]
+    code, output = invoke(write("bad.jsonl", line, pieces), tmp_path / "bad.spacy", *options)
+    assert code == 1
+    assert "line 2: expected a string `text`" in output
+    assert not (tmp_path / "bad.spacy").exists()
+
+
 def test_compressed_questions_that_are_partly_marked(tmp_path):
     lines = [json.dumps({"text": "is paris old", "complete": False}), json.dumps({"text": "what time is it"})]
     (tmp_path / "q.jsonl.gz").write_bytes(gzip.compress("\n".join(lines).encode()))

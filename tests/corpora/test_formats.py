@@ -344,7 +344,7 @@ def test_el4qa_may_have_a_byte_order_mark_and_be_compressed(tmp_path):
 
 
 def elq(text="who rules rome", **fields):
-    return jsonl(**{"id": "WebQTrn-1", "text": text, **fields})
+    return jsonl(**{"id": "WebQTrn-1", "text": text, "entity": [], "mentions": [], **fields})
 
 
 def test_elq_is_read_with_titles_as_ids(read):
@@ -353,7 +353,7 @@ def test_elq_is_read_with_titles_as_ids(read):
             "is rome older than 東京", entity=["Rome", "Tokyo"], mentions=[[3, 7], [19, 21]], label_id=[1, 2]
         ),
         jsonl(text="what time is it", entity=[], mentions=[]),
-        jsonl(text="none", id=5, entity=None),
+        elq("none", id=5),
     ]
     spans = [QuestionSpan(3, 7, "Rome"), QuestionSpan(19, 21, "Tokyo")]
     assert read("\n".join(lines), "elq") == [
@@ -369,6 +369,9 @@ def test_elq_is_read_with_titles_as_ids(read):
         ("{", "not valid JSON"),
         ("[]", "expected a JSON object"),
         (elq(3), "expected a string `text`"),
+        (jsonl(entity=[], mentions=[]), "expected a string `text`"),
+        (jsonl(text="a", entity=[]), "`entity` and `mentions` must be lists of one length"),
+        (jsonl(text="a", mentions=[]), "`entity` and `mentions` must be lists of one length"),
         (elq(entity=["Rome"]), "`entity` and `mentions` must be lists of one length"),
         (elq(entity="R", mentions=[[10, 14]]), "`entity` and `mentions` must be lists of one length"),
         (elq(entity=["Rome"], mentions={"0": 1}), "`entity` and `mentions` must be lists of one length"),
