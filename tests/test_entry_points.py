@@ -71,7 +71,7 @@ def test_component_is_there_without_importing_the_package():
         "nlp.add_pipe('elq_linker')\n"
         "assert type(nlp.get_pipe('elq_linker')).__name__ == 'ELQLinker'\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
 
 

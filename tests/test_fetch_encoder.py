@@ -114,7 +114,7 @@ def test_refused_download_leaves_the_folder(script, pip, tmp_path):
 def test_encoder_of_the_users_own_is_never_touched(tmp_path):
     write(tmp_path / "mine", {"config.json": b"{}"})
     command = [sys.executable, str(SCRIPT), str(tmp_path / "mine")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     assert "nothing to fetch" in done.stdout
     assert read(tmp_path / "mine") == {"config.json": b"{}"}

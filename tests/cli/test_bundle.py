@@ -39,7 +39,7 @@ def test_help():
 def test_bundle_needs_nothing_outside_of_it(project, gold_docs, tmp_path):
     target = tmp_path / "new" / "bundled"
     command = [sys.executable, "-m", "spacy", "elq", "bundle", str(project / "pipeline"), str(target)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     assert f"{target}: the pipeline with its index" in " ".join(done.stdout.split())
     (project / "index").rename(tmp_path / "gone")

@@ -49,7 +49,7 @@ def test_help_explains_the_input():
 def test_command_writes_docs_and_prints_counts(questions_path, tmp_path):
     target = tmp_path / "new" / "folder" / "questions.spacy"
     command = [sys.executable, "-m", "spacy", "elq", "convert", str(questions_path), str(target)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     docs = docs_of(target)
     assert len(docs) == 20

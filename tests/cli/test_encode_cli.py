@@ -13,7 +13,7 @@ from spacy_elq.index import EntityIndex
 
 def elq(*args):
     command = [sys.executable, "-m", "spacy", "elq", *map(str, args)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, timeout=600)
 
 
 def invoke(*args):

@@ -45,7 +45,7 @@ def test_command_writes_metrics_and_linked_docs(trained_path, gold_docs, questio
     train = questions("train.spacy", "is [paris](E1) old", "what eats a [jaguar](E9)")
     target = tmp_path / "metrics" / "result.json"
     command = [sys.executable, "-m", "spacy", "elq", "evaluate", trained_path, data, target, "--train", train]
-    done = subprocess.run([str(x) for x in command], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([str(x) for x in command], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     assert "weak F1 1.0000 on 20 questions" in " ".join(done.stdout.split())
 

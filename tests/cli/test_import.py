@@ -33,7 +33,7 @@ def arguments(published, output, **changes):
 
 def run(*words):
     command = [sys.executable, "-m", "spacy", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300)
+    return subprocess.run(command, capture_output=True, text=True, timeout=600)
 
 
 def expected_links(published, text):

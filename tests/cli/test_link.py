@@ -15,7 +15,7 @@ QUESTION = "how big is new york city"
 
 def elq_link(*args, stdin=None):
     command = [sys.executable, "-m", "spacy", "elq", "link", *map(str, args)]
-    return subprocess.run(command, input=stdin, capture_output=True, text=True, encoding="utf8", timeout=180)
+    return subprocess.run(command, input=stdin, capture_output=True, text=True, encoding="utf8", timeout=600)
 
 
 def invoke(*args, stdin=None):

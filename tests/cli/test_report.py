@@ -61,7 +61,7 @@ def test_command_prints_a_table_and_writes_the_page(trained_path, gold_docs, tmp
     evaluate(str(trained_path), data, metrics, train=data)
     html = tmp_path / "page.html"
     command = [sys.executable, "-m", "spacy", "elq", "report", metrics, data, "--html", html]
-    done = subprocess.run([str(x) for x in command], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([str(x) for x in command], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     rows = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines() if line.strip()}
     assert rows["questions"][:4] == ["gold", "found", "weak", "P"]

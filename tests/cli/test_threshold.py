@@ -59,7 +59,7 @@ def test_command_prints_a_table_and_saves_to_output(trained_path, gold_path, tmp
     before = (trained_path / "elq_linker" / "cfg").read_bytes()
     target = tmp_path / "new" / "chosen"
     command = [sys.executable, "-m", "spacy", "elq", "threshold", trained_path, gold_path, "-o", target]
-    done = subprocess.run([str(x) for x in command], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([str(x) for x in command], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     cfg = spacy.load(target).get_pipe("elq_linker").cfg
     output = " ".join(done.stdout.split())
