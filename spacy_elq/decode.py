@@ -77,6 +77,21 @@ def choose_mentions(spans: Array, scores: Array, *, log_threshold: float) -> Arr
     return np.sort(np.concatenate(chosen)) if chosen else np.zeros(0, dtype="int64")
 
 
+def accept_mentions(
+    spans: Array, scores: Array, docs: Array, *, log_threshold: float, log_first: float
+) -> Array:
+    """Decide which mentions become links: as `choose_mentions` does, with a lower threshold for the best
+    mention of a doc.
+
+    docs (Array): (mentions,) the doc of each mention.
+    log_first (float): The threshold for the best mention of a doc.
+    RETURNS (Array): (mentions,) bool.
+    """
+    accepted = np.zeros(len(spans), dtype=bool)
+    accepted[choose_mentions(spans, scores, log_threshold=log_first)] = True
+    return accepted & ((scores >= log_threshold) | is_first(scores, docs))
+
+
 def is_first(scores: Array, docs: Array) -> Array:
     """RETURNS (Array): (mentions,) whether a mention is the best of its doc; the earliest of equals."""
     order = np.lexsort((-scores, docs))

@@ -2,7 +2,6 @@
 
 import logging
 import math
-import os
 import warnings
 from functools import partial
 from itertools import islice
@@ -21,21 +20,21 @@ from spacy.vocab import Vocab
 from thinc.api import Config, Model, Optimizer, set_dropout_rate
 
 from . import threads
-from .decode import choose_mentions, is_first, joint_scores, keep_mentions, log_sigmoid
+from .annotate import EXISTING_ENTS, write_links
+from .decode import accept_mentions, joint_scores, keep_mentions, log_sigmoid
 from .errors import ELQError, Errors, Warnings
-from .gold import GOLD_KEY, Gold, align_span, collect_gold, gold_spans, span_texts, to_docs
-from .index import EntityIndex, copy_index
+from .gold import GOLD_KEY, Gold, collect_gold, span_texts, to_docs
+from .index import EntityIndex, copy_index, find_place, record_place
 from .losses import LINKING_LOSSES, mention_loss
 from .models import TowerOutput
 from .negatives import Negatives
-from .scorer import Mention, linker_score
+from .scorer import Mention, link_gold, linker_score
 from .spans import enumerate_spans, overlap_any, pool_spans, score_spans, to_row_spans
 from .types import Alternative, Array, Link, Rows
 
 logger = logging.getLogger("spacy")
 
 UNMARKED = ("ignore", "unnamed", "proper", "negative")
-EXISTING_ENTS = ("keep", "overwrite", "replace")
 
 DEFAULT_CONFIG = Config().from_str(
     """
@@ -254,7 +253,6 @@ class ELQLinker(TrainablePipe):
             "bundle_index": bundle_index,
         }
         self.check_settings()
-        _install_extensions()
 
     def check_settings(self) -> None:
         """Check the values in `cfg`, also after they were changed."""
@@ -343,9 +341,7 @@ class ELQLinker(TrainablePipe):
         spans, scores, owners = spans[kept], scores[kept], owners[kept]
         positions, joint = self._link(index, docs, rows, spans, scores)
         best = joint[:, 0] if len(joint) else np.zeros(0)
-        accepted = np.zeros(len(spans), dtype=bool)
-        accepted[choose_mentions(spans, best, log_threshold=log_least)] = True
-        accepted &= (best >= log_threshold) | is_first(best, owners)
+        accepted = accept_mentions(spans, best, owners, log_threshold=log_threshold, log_first=log_least)
         shown = np.arange(len(spans)) if self.cfg["spans_key"] else np.flatnonzero(accepted)
         return self._make_links(index, docs, spans[shown], positions[shown], joint[shown], accepted[shown])
 
@@ -438,14 +434,7 @@ class ELQLinker(TrainablePipe):
         docs (Iterable[Doc]): The docs.
         links (List[List[Link]]): What `predict` returned for them.
         """
-        for doc, doc_links in zip(docs, links, strict=True):
-            spans = [_annotate(doc, link) for link in doc_links]
-            accepted = [s for s, link in zip(spans, doc_links, strict=True) if link.accepted]
-            doc.set_ents(_merge_ents(doc.ents, accepted, how=self.cfg["existing_ents"]))
-            if self.cfg["spans_key"]:
-                doc.spans[self.cfg["spans_key"]] = spans
-                scores = np.asarray([link.score for link in doc_links], dtype="float32")
-                doc.spans[self.cfg["spans_key"]].attrs["scores"] = scores
+        write_links(docs, links, existing_ents=self.cfg["existing_ents"], spans_key=self.cfg["spans_key"])
 
     # ------------------------------------------------------------------ training
 
@@ -614,21 +603,7 @@ class ELQLinker(TrainablePipe):
         RETURNS (List[List[Mention]]): Per example (start_char, end_char, id) of what can be linked, at
             the place that gold has.
         """
-        results: List[List[Mention]] = []
-        for batch in util.minibatch(examples, batch_size):
-            pairs = [_fitting_gold(example, self.cfg["gold_key"]) for example in batch]
-            docs = [example.predicted for example in batch]
-            links = self.link_spans(docs, [[span for span, _ in p] for p in pairs])
-            for doc_pairs, doc_links in zip(pairs, links, strict=True):
-                by_range = {(link.start, link.end): link.entity_id for link in doc_links}
-                results.append(
-                    [
-                        (gold.start_char, gold.end_char, by_range[span.start, span.end])
-                        for span, gold in doc_pairs
-                        if (span.start, span.end) in by_range
-                    ]
-                )
-        return results
+        return link_gold(self.link_spans, examples, gold_key=self.cfg["gold_key"], batch_size=batch_size)
 
     # ------------------------------------------------------------------ on disk
 
@@ -704,10 +679,7 @@ class ELQLinker(TrainablePipe):
             return {}
         if folder is not None and self.cfg["bundle_index"]:
             return {"paths": ["index"], "stamp": self.index.stamp}
-        paths = [str(self.index.path)]
-        if folder is not None:
-            paths.insert(0, os.path.relpath(self.index.path, folder.absolute()))
-        return {"paths": paths, "stamp": self.index.stamp}
+        return {"paths": record_place(self.index.path, folder), "stamp": self.index.stamp}
 
     def _open_index(self, record: Dict[str, Any], folder: Optional[Path]) -> None:
         if not record:
@@ -716,13 +688,8 @@ class ELQLinker(TrainablePipe):
         if self.index_path is not None:
             self._attach(EntityIndex.open(self.index_path), encoder=stamp["encoder"])
             return
-        # without a folder (from_bytes) the one path recorded is absolute
-        paths = [(folder or Path()) / path for path in record["paths"]]
-        found = next((p for p in paths if p.exists()), None)
-        if found is None:
-            names = ", ".join(str(p.resolve()) for p in paths)
-            raise ELQError(Errors.E006.format(paths=names, name=self.name))
-        index = EntityIndex.open(found.resolve())
+        place = find_place(record["paths"], folder, message=Errors.E006, name=self.name)
+        index = EntityIndex.open(place)
         self._attach(index, encoder=stamp["encoder"])
         if index.stamp != stamp:
             raise ELQError(
@@ -733,37 +700,6 @@ class ELQLinker(TrainablePipe):
                     expected=f"{stamp['catalogue']}, {stamp['count']} entities",
                 )
             )
-
-
-def _install_extensions() -> None:
-    """Register what can be read on every linked entity, in plain types."""
-    for name in ("elq_score", "elq_title", "elq_alternatives"):
-        if not Span.has_extension(name):
-            Span.set_extension(name, default=None)
-
-
-def _annotate(doc: Doc, link: Link) -> Span:
-    span = Span(doc, link.start, link.end, label=link.label, kb_id=link.entity_id)
-    span._.elq_score = link.score
-    span._.elq_title = link.title
-    span._.elq_alternatives = [alternative.to_dict() for alternative in link.alternatives]
-    return span
-
-
-def _merge_ents(existing: Sequence[Span], linked: List[Span], *, how: str) -> List[Span]:
-    """RETURNS (List[Span]): What becomes `doc.ents`, by the setting `existing_ents`."""
-    if how == "replace" or not existing:
-        return linked
-    first, second = (existing, linked) if how == "keep" else (linked, existing)
-    taken = {token for span in first for token in range(span.start, span.end)}
-    rest = [span for span in second if taken.isdisjoint(range(span.start, span.end))]
-    return [*first, *rest]
-
-
-def _fitting_gold(example: Example, key: str) -> List[Tuple[Span, Span]]:
-    """RETURNS (List[Tuple[Span, Span]]): Spans of the predicted doc, with the gold spans they are."""
-    pairs = [(align_span(example, gold), gold) for gold in gold_spans(example.reference, key=key)]
-    return [(example.predicted[r[0] : r[1]], gold) for r, gold in pairs if r is not None]
 
 
 def _bear_name(matches: Tuple[Array, Array, Array], pool: Array, n_mentions: int) -> Array:
@@ -782,5 +718,4 @@ def _is_member(spans: Array, gold: Array) -> Array:
     return np.isin(spans @ [width, 1], gold @ [width, 1]).astype("float64")
 
 
-_install_extensions()
 threads.install()

@@ -4,10 +4,12 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tupl
 
 import numpy as np
 from spacy.scorer import PRFScore
-from spacy.tokens import Span
+from spacy.tokens import Doc, Span
 from spacy.training import Example
+from spacy.util import minibatch
 
-from .gold import GOLD_KEY, LOST, gold_spans
+from .gold import GOLD_KEY, LOST, align_span, gold_spans
+from .types import Link
 
 Mention = Tuple[int, int, str]
 Error = Tuple[Optional[Mention], Optional[Mention]]
@@ -50,6 +52,42 @@ def linker_score(
     flat = {f"elq_{name}_{key}": v for name, prf in table.items() for key, v in prf.items()}
     weak = {f"spans_{spans_key}_{key}": value for key, value in table["weak"].items()}
     return {**flat, **weak, f"spans_{spans_key}_per_type": table}
+
+
+def link_gold(
+    link_spans: Callable[[Sequence[Doc], Sequence[Sequence[Span]]], List[List[Link]]],
+    examples: Sequence[Example],
+    *,
+    gold_key: str = GOLD_KEY,
+    batch_size: int = 128,
+) -> List[List[Mention]]:
+    """Link the gold mentions of processed examples, for the metric "links".
+
+    link_spans (Callable): The linker's method that links given mentions of docs.
+    RETURNS (List[List[Mention]]): Per example (start_char, end_char, id) of what can be linked, at
+        the place that gold has.
+    """
+    results: List[List[Mention]] = []
+    for batch in minibatch(examples, batch_size):
+        pairs = [_fitting_gold(example, gold_key) for example in batch]
+        docs = [example.predicted for example in batch]
+        links = link_spans(docs, [[span for span, _ in p] for p in pairs])
+        for doc_pairs, doc_links in zip(pairs, links, strict=True):
+            by_range = {(link.start, link.end): link.entity_id for link in doc_links}
+            results.append(
+                [
+                    (gold.start_char, gold.end_char, by_range[span.start, span.end])
+                    for span, gold in doc_pairs
+                    if (span.start, span.end) in by_range
+                ]
+            )
+    return results
+
+
+def _fitting_gold(example: Example, key: str) -> List[Tuple[Span, Span]]:
+    """RETURNS (List[Tuple[Span, Span]]): Spans of the predicted doc, with the gold spans they are."""
+    pairs = [(align_span(example, gold), gold) for gold in gold_spans(example.reference, key=key)]
+    return [(example.predicted[r[0] : r[1]], gold) for r, gold in pairs if r is not None]
 
 
 def count_links(

@@ -4,7 +4,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import scored_spans
 
-from spacy_elq.decode import choose_mentions, is_first, joint_scores, keep_mentions, log_sigmoid
+from spacy_elq.decode import (
+    accept_mentions,
+    choose_mentions,
+    is_first,
+    joint_scores,
+    keep_mentions,
+    log_sigmoid,
+)
 
 
 def naive_greedy(spans, scores, log_threshold):
@@ -112,3 +119,13 @@ def test_first_is_the_best_of_its_doc_and_the_earliest_of_equals(pairs):
         d: max(range(len(pairs)), key=lambda i: (docs[i] == d, scores[i], -i)) for d in set(docs.tolist())
     }
     assert np.flatnonzero(is_first(scores, docs)).tolist() == sorted(best.values())
+
+
+def test_only_the_best_mention_of_a_doc_has_the_lower_threshold():
+    # two docs: the tokens 0 to 9 and 10 to 19
+    spans = np.asarray([[0, 2], [1, 3], [5, 6], [7, 8], [10, 11], [12, 13]])
+    scores = np.asarray([-2.0, -2.5, -1.0, -3.0, -3.0, -9.0])
+    docs = np.asarray([0, 0, 0, 0, 1, 1])
+    accepted = accept_mentions(spans, scores, docs, log_threshold=-2.0, log_first=-4.0)
+    # overlaps, lower than the threshold and not the best, the best of its doc, lower than both thresholds
+    assert accepted.tolist() == [True, False, True, False, True, False]

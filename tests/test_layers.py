@@ -12,7 +12,7 @@ LAYERS = [
     {"about", "errors", "types", "threads"},
     {"spans", "losses", "decode", "catalogue", "rows", "tensors", "tokenizer"},
     {"index", "entity_encoder"},
-    {"models", "gold", "negatives", "scorer", "callbacks"},
+    {"models", "gold", "negatives", "scorer", "callbacks", "annotate"},
     {"linker", "pairs", "corpora", "augment", "published"},
     {"cli", "baselines"},
 ]

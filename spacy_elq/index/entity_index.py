@@ -1,6 +1,5 @@
 """EntityIndex: the entity side of the linker, opened from a folder."""
 
-import os
 import shutil
 from pathlib import Path
 from typing import Any, Callable, Dict, Optional, Sequence, Tuple, Union
@@ -11,7 +10,7 @@ from ..errors import ELQError, Errors
 from ..types import Array, Entity
 from .backend import FaissBackend, build_backend, default_factory
 from .records import ROLES, Records
-from .store import commit, link_or_copy, read_meta, write_meta
+from .store import commit, link_or_copy, read_meta, work_folder, write_meta
 
 VECTORS, SEARCH = "vectors.npy", "search.faiss"
 _QUERIES_AT_ONCE = 1024
@@ -185,7 +184,7 @@ def build_index(
     RETURNS (EntityIndex): The new index.
     """
     source, output = EntityIndex.open(vectors), Path(output)
-    work = _work_folder(output)
+    work = work_folder(output)
     try:
         settings = build_backend(
             source.vectors,
@@ -225,9 +224,3 @@ def build_index_loader(path: Path) -> Callable[[], EntityIndex]:
 def _link_files(index: EntityIndex, work: Path) -> None:
     for role in (VECTORS, *ROLES):
         link_or_copy(index.path / index.meta["files"][role]["name"], work / role)
-
-
-def _work_folder(output: Path) -> Path:
-    work = output / f"partial-{os.getpid()}"
-    work.mkdir(parents=True, exist_ok=True)
-    return work

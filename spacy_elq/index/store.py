@@ -9,40 +9,57 @@ import os
 import shutil
 import uuid
 from pathlib import Path
-from typing import Any, Dict, Iterable
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Union
 
 from ..errors import ELQError, Errors
 
 FORMAT = 2
 META = "meta.json"
-# what the names of the files of an index begin with
+INDEX_MESSAGES = {"missing": Errors.E030, "damaged": Errors.E031, "format": Errors.E032}
+# what the names of the files of an index begin with, and those of a dictionary of anchors
 _STEMS = ("records", "offsets", "ids", "names", "popularity", "vectors", "search")
+_STEMS += ("anchors", "counts", "begins", "senses", "weights", "inlinks")
 
 
-def read_meta(folder: Path) -> Dict[str, Any]:
+def read_meta(
+    folder: Path, *, format: Union[int, str] = FORMAT, messages: Mapping[str, str] = INDEX_MESSAGES
+) -> Dict[str, Any]:
     """Read `meta.json` and check that the files it names are there and whole.
 
+    format (Union[int, str]): The format that it must have.
+    messages (Mapping[str, str]): Templates of the errors.
     RETURNS (Dict[str, Any]): The meta data; "files" maps a role to name and size of its file.
     """
     if not (folder / META).is_file():
-        raise ELQError(Errors.E030.format(path=folder))
+        raise ELQError(messages["missing"].format(path=folder))
+
+    def damaged(file: str, problem: str) -> ELQError:
+        return ELQError(messages["damaged"].format(path=folder, file=file, problem=problem))
+
     try:
         meta = json.loads((folder / META).read_text(encoding="utf8"))
     except ValueError:
-        raise _damaged(folder, META, "is not valid JSON") from None
+        raise damaged(META, "is not valid JSON") from None
     found = meta.get("format") if isinstance(meta, dict) else None
-    if found != FORMAT:
-        raise ELQError(Errors.E032.format(path=folder, found=found, expected=FORMAT))
+    if found != format:
+        raise ELQError(messages["format"].format(path=folder, found=found, expected=format))
     if "files" not in meta:
-        raise _damaged(folder, META, "names no files")
+        raise damaged(META, "names no files")
     for entry in meta["files"].values():
         path = folder / entry["name"]
         if not path.is_file():
-            raise _damaged(folder, entry["name"], "is missing")
+            raise damaged(entry["name"], "is missing")
         if path.stat().st_size != entry["bytes"]:
             problem = f"has {path.stat().st_size} bytes instead of {entry['bytes']}"
-            raise _damaged(folder, entry["name"], problem)
+            raise damaged(entry["name"], problem)
     return meta
+
+
+def work_folder(output: Path) -> Path:
+    """RETURNS (Path): A new folder, in the folder of an index, for the files of the one that is made."""
+    work = output / f"partial-{os.getpid()}"
+    work.mkdir(parents=True, exist_ok=True)
+    return work
 
 
 def commit(folder: Path, work: Path, meta: Dict[str, Any], roles: Iterable[str]) -> None:
@@ -94,8 +111,28 @@ def link_or_copy(source: Path, target: Path) -> None:
     os.replace(temporary, target)
 
 
-def _damaged(folder: Path, name: str, problem: str) -> ELQError:
-    return ELQError(Errors.E031.format(path=folder, file=name, problem=problem))
+def record_place(path: Path, folder: Optional[Path]) -> List[str]:
+    """RETURNS (List[str]): Where an index is, from `folder`, so that both can be moved together, and from
+    the root.
+    """
+    here = [] if folder is None else [os.path.relpath(path, folder.absolute())]
+    return [*here, str(path)]
+
+
+def find_place(paths: Sequence[str], folder: Optional[Path], *, message: str, name: str) -> Path:
+    """Find an index again.
+
+    paths (Sequence[str]): What `record_place` returned.
+    folder (Optional[Path]): Where the folder is now.
+    message (str): Template of the error if it is nowhere, with `paths` and the `name` of the component.
+    RETURNS (Path): The first of the paths that is there.
+    """
+    places = [(folder or Path()) / path for path in paths]
+    found = next((place for place in places if place.exists()), None)
+    if found is None:
+        looked = ", ".join(str(place.resolve()) for place in places)
+        raise ELQError(message.format(paths=looked, name=name))
+    return found.resolve()
 
 
 def _sync(path: Path) -> None:
