@@ -4,11 +4,12 @@ import json
 import re
 import unicodedata
 from pathlib import Path
-from typing import Any, Dict, Iterator, Set, Union
+from typing import Any, Dict, Iterator, List, Set, Tuple, Union
 
 from .errors import ELQError, Errors
 from .types import Entity
 
+_WORD = re.compile(r"\w+")
 _ARTICLES = ("the", "a", "an")
 _SHORTEST_SKELETON = 3
 PUBLISHED_IDS = ("wikidata", "title", "curid")
@@ -79,10 +80,30 @@ def normalize_name(text: str) -> str:
 
     RETURNS (str): The name, or "" if nothing is left of it.
     """
-    decomposed = unicodedata.normalize("NFKD", text.lower())
-    plain = "".join(c for c in decomposed if not unicodedata.combining(c))
-    words = re.findall(r"\w+", plain)
+    words = [word for word, _, _ in find_words(text)]
     return " ".join(words[1:] if len(words) > 1 and words[0] in _ARTICLES else words)
+
+
+def find_words(text: str) -> List[Tuple[str, int, int]]:
+    """Find the words of a text as names are compared by them: lower case, no accents, no punctuation.
+
+    RETURNS (List[Tuple[str, int, int]]): Each word, and the half-open range of characters where it stands.
+    """
+    lowered = text.lower()
+    if lowered.isascii():
+        return [(match[0], *match.span()) for match in _WORD.finditer(lowered)]
+    # a character may become several in lower case, or without its accent, and each must know its origin
+    characters = lowered if len(lowered) == len(text) else map(str.lower, text)
+    plain = [
+        (part, origin)
+        for origin, character in enumerate(characters)
+        for part in unicodedata.normalize("NFKD", character)
+        if not unicodedata.combining(part)
+    ]
+    return [
+        (match[0], plain[match.start()][1], plain[match.end() - 1][1] + 1)
+        for match in _WORD.finditer("".join(part for part, _ in plain))
+    ]
 
 
 def skeleton(name: str) -> str:

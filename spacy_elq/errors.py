@@ -52,8 +52,8 @@ class Errors:
         "an entity) or from the setting `label`."
     )
     E009 = (
-        "[spacy-elq E009] No component of the pipeline {pipeline} was made by the factory 'elq_linker'. "
-        "Its components: {pipes}. Add one with nlp.add_pipe('elq_linker')."
+        "[spacy-elq E009] No component of the pipeline {pipeline} is a linker. Its components: "
+        "{pipes}. Add one with nlp.add_pipe('elq_linker'), or nlp.add_pipe('elq_tagme')."
     )
     E010 = (
         "[spacy-elq E010] The layer below `elq_linker` gave {found} for a doc, expected an array (any "
@@ -146,6 +146,44 @@ class Errors:
     )
     E053 = "[spacy-elq E053] {path} is there already. Name another folder, or remove it."
     E054 = "[spacy-elq E054] {path} is a file; with --chunk the output is a folder of files."
+
+    # Baselines
+    E070 = (
+        "[spacy-elq E070] The component '{name}' has no dictionary. Give it one: nlp.add_pipe('elq_tagme', "
+        'config={{"dictionary": "FOLDER"}}). To make one: python -m spacy elq dictionary anchors.tsv '
+        "entities.jsonl FOLDER --sentences sentences.jsonl"
+    )
+    E071 = (
+        "[spacy-elq E071] {path} is not a dictionary of anchors: it has no meta.json. To make one: python -m "
+        "spacy elq dictionary anchors.tsv entities.jsonl {path}"
+    )
+    E072 = (
+        "[spacy-elq E072] The dictionary {path} is damaged: {file} {problem}. Make it again: python -m spacy "
+        "elq dictionary anchors.tsv entities.jsonl {path}"
+    )
+    E073 = (
+        "[spacy-elq E073] {path} has the format {found!r}, expected {expected!r}. Make it again: python -m "
+        "spacy elq dictionary anchors.tsv entities.jsonl {path}"
+    )
+    E074 = (
+        "[spacy-elq E074] The pipeline was saved with a dictionary that is not there any more. Looked for: "
+        "{paths}. Put it back, or name another place when loading: spacy.load(PIPELINE, "
+        'config={{"components.{name}.dictionary": "FOLDER"}}).'
+    )
+    E075 = (
+        "[spacy-elq E075] {path} has no anchors for a dictionary: {problem}. Expected a line for each: text, "
+        "id of an entity of the catalogue, count, separated by tabs."
+    )
+    E076 = (
+        "[spacy-elq E076] The dictionary {path} was made from another catalogue or other anchors ({found}) "
+        "than the one that '{name}' was saved with ({expected}). If that is what you want, say so when "
+        'loading: spacy.load(PIPELINE, config={{"components.{name}.dictionary": "{path}"}}), and save the '
+        "pipeline again."
+    )
+    E077 = (
+        "[spacy-elq E077] The component '{name}' has no setting `{setting}`, which this command is about. "
+        "Components of the factory 'elq_linker' have it."
+    )
 
 
 class Warnings:

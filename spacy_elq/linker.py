@@ -29,6 +29,7 @@ from .losses import LINKING_LOSSES, mention_loss
 from .models import TowerOutput
 from .negatives import Negatives
 from .scorer import Mention, link_gold, linker_score
+from .settings import Rule, check_settings, threshold_rules
 from .spans import enumerate_spans, overlap_any, pool_spans, score_spans, to_row_spans
 from .types import Alternative, Array, Link, Rows
 
@@ -256,12 +257,8 @@ class ELQLinker(TrainablePipe):
 
     def check_settings(self) -> None:
         """Check the values in `cfg`, also after they were changed."""
-        rules = {
-            "threshold": (lambda x: 0.0 < x <= 1.0, "a probability above 0 and up to 1"),
-            "first_threshold": (
-                lambda x: x is None or 0.0 < x <= self.cfg["threshold"],
-                f"null, or a probability above 0 and up to the threshold, {self.cfg['threshold']}",
-            ),
+        rules: Dict[str, Rule] = {
+            **threshold_rules(self.cfg),
             "max_length": (lambda x: x >= 1, "at least 1"),
             "max_mentions": (lambda x: x >= 0, "at least 0"),
             "mention_limit": (lambda x: x >= 0, "at least 0"),
@@ -275,12 +272,7 @@ class ELQLinker(TrainablePipe):
             "existing_ents": (lambda x: x in EXISTING_ENTS, f"one of {', '.join(EXISTING_ENTS)}"),
             "linking_loss": (lambda x: x in LINKING_LOSSES, f"one of {', '.join(LINKING_LOSSES)}"),
         }
-        for setting, (is_valid, expected) in rules.items():
-            value = self.cfg[setting]
-            if not is_valid(value):
-                raise ELQError(
-                    Errors.E002.format(setting=setting, name=self.name, value=value, expected=expected)
-                )
+        check_settings(self.name, self.cfg, rules)
 
     # ------------------------------------------------------------------ the index
 

@@ -1,9 +1,10 @@
 """Records and protocols that every other module may use."""
 
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Dict, List, Protocol, Tuple
+from typing import Any, Dict, List, Optional, Protocol, Sequence, Tuple
 
 from numpy.typing import NDArray
+from spacy.tokens import Doc, Span
 
 Array = NDArray[Any]
 
@@ -108,3 +109,42 @@ class Encoder(Protocol):
 
     def encode(self, entities: List[Entity], *, batch_size: int) -> Array:
         """RETURNS (Array): (entities, width) float32, in the order given."""
+
+
+class Entities(Protocol):
+    """What knows the entities of a linker: an index, or a dictionary of anchors."""
+
+    def __len__(self) -> int:
+        """RETURNS (int): The number of entities."""
+
+    def entity(self, position: int) -> Entity:
+        """RETURNS (Entity): The entity at a position."""
+
+    def positions(self, ids: Sequence[str]) -> Array:
+        """RETURNS (Array): (ids,) the position of each id, or -1 for an unknown one."""
+
+
+class Linker(Protocol):
+    """A component that finds mentions and links them, as the commands see it.
+
+    name (str): Its name in the pipeline.
+    cfg (Dict[str, Any]): Its settings.
+    """
+
+    name: str
+    cfg: Dict[str, Any]
+
+    @property
+    def index(self) -> Optional[Entities]:
+        """RETURNS (Optional[Entities]): The entities that it links to, or None if it has none yet."""
+
+    def check_settings(self) -> None:
+        """Check the values in `cfg`, also after they were changed."""
+
+    def link_spans(self, docs: Sequence[Doc], spans: Sequence[Sequence[Span]]) -> List[List[Link]]:
+        """RETURNS (List[List[Link]]): Per doc, the links of the mentions that are given."""
+
+    def link_gold(self, examples: Sequence[Any], *, batch_size: int = 128) -> List[List[Any]]:
+        """RETURNS (List[List[Mention]]): Per example, what becomes of the gold mentions; see
+        `spacy_elq.scorer.link_gold`.
+        """

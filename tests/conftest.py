@@ -12,9 +12,11 @@ import torch
 from spacy.language import Language
 from spacy.tokens import Doc
 from spacy.training import Example
+from tagme_world import build, write_world
 from thinc.api import fix_random_seed
 from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel, BertTokenizerFast
 
+from spacy_elq.baselines.dictionary import AnchorDictionary
 from spacy_elq.corpora import Report, questions_to_docs, read_questions
 from spacy_elq.entity_encoder import EntityEncoder
 from spacy_elq.index import EntityIndex, build_index, encode_catalogue
@@ -330,3 +332,26 @@ def published_links(folder: Path, text: str, gamma: float, *, limit: int = 50) -
         if all(j < a or b < i for _, a, b, _ in chosen):
             chosen.append((score, i, j, row))
     return {(offsets[i][0], offsets[j][1], row): score for score, i, j, row in chosen}
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with anchors.tsv, entities.jsonl and sentences.jsonl; see `tagme_world`."""
+    return write_world(tmp_path_factory.mktemp("world"))
+
+
+@pytest.fixture(scope="session")
+def dictionary(world: Path, tmp_path_factory: pytest.TempPathFactory) -> AnchorDictionary:
+    return build(world, tmp_path_factory.mktemp("anchors") / "dictionary")
+
+
+@pytest.fixture
+def make_tagme(dictionary: AnchorDictionary) -> MakePipeline:
+    """Makes a pipeline with `elq_tagme` and the dictionary."""
+
+    def make(**settings: object) -> Language:
+        nlp = spacy.blank("en")
+        nlp.add_pipe("elq_tagme", config={"dictionary": str(dictionary.path), **settings})
+        return nlp
+
+    return make

@@ -1,4 +1,6 @@
 import json
+import re
+import unicodedata
 
 import pytest
 from hypothesis import given, settings
@@ -9,6 +11,7 @@ from spacy_elq.catalogue import (
     entity_from_dict,
     entity_names,
     entity_to_dict,
+    find_words,
     normalize_name,
     read_catalogue,
     skeleton,
@@ -207,6 +210,29 @@ def test_an_entity_survives_the_way_to_json_and_back(entity):
 )
 def test_names_are_compared_as_people_type_them(text, name):
     assert normalize_name(text) == name
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("Is Jay-Z rich?", [("is", "Is"), ("jay", "Jay"), ("z", "Z"), ("rich", "rich")]),
+        ("zoe\u0308 ÆTNA", [("zoe", "zoe"), ("ætna", "ÆTNA")]),
+        ("œ ﬁn ½", [("œ", "œ"), ("fin", "ﬁn"), ("1", "½"), ("2", "½")]),
+        ("İzmir Åre", [("izmir", "İzmir"), ("are", "Åre")]),
+        ("東京 😀 100°", [("東京", "東京"), ("100", "100")]),
+        ("ΟΔΟΣ", [("οδος", "ΟΔΟΣ")]),
+        ("", []),
+    ],
+)
+def test_words_know_where_they_stand(text, words):
+    assert [(word, text[start:end]) for word, start, end in find_words(text)] == words
+
+
+@given(st.text().filter(lambda text: "İ" not in text))
+def test_words_are_those_of_the_whole_text(text):
+    found = [word for word, _, _ in find_words(text)]
+    decomposed = unicodedata.normalize("NFKD", text.lower())
+    assert found == re.findall(r"\w+", "".join(c for c in decomposed if not unicodedata.combining(c)))
 
 
 def test_names_of_an_entity():

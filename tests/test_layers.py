@@ -10,11 +10,12 @@ PACKAGE = Path(__file__).parent.parent / "spacy_elq"
 # from the bottom up; modules of one layer do not know each other
 LAYERS = [
     {"about", "errors", "types", "threads"},
-    {"spans", "losses", "decode", "catalogue", "rows", "tensors", "tokenizer"},
+    {"spans", "losses", "decode", "catalogue", "rows", "tensors", "tokenizer", "settings"},
     {"index", "entity_encoder"},
     {"models", "gold", "negatives", "scorer", "callbacks", "annotate"},
     {"linker", "pairs", "corpora", "augment", "published"},
-    {"cli", "baselines"},
+    {"baselines"},
+    {"cli"},
 ]
 # … but for these
 NEIGHBOURS = {("scorer", "gold")}

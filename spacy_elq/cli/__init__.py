@@ -6,6 +6,7 @@ from ._util import app
 from .bench import bench_cli
 from .bundle import bundle_cli
 from .convert import convert_cli
+from .dictionary import dictionary_cli
 from .encode import encode_cli
 from .evaluate import evaluate_cli
 from .import_ import import_cli
@@ -22,6 +23,7 @@ __all__ = [
     "bench_cli",
     "bundle_cli",
     "convert_cli",
+    "dictionary_cli",
     "encode_cli",
     "evaluate_cli",
     "import_cli",

@@ -5,7 +5,7 @@ import os
 import shutil
 import warnings
 from pathlib import Path
-from typing import Any, Callable, List, Tuple, TypeVar
+from typing import Any, Callable, List, Tuple, TypeVar, cast
 
 import typer
 from spacy.language import Language
@@ -16,7 +16,7 @@ from tqdm import tqdm
 
 from ..errors import ELQError, Errors
 from ..gold import gold_spans
-from ..linker import ELQLinker
+from ..types import Linker
 
 app = typer.Typer(
     name="elq",
@@ -45,11 +45,11 @@ def command(name: str) -> Callable[[FuncT], FuncT]:
     return decorate
 
 
-def load_pipeline(path: str) -> Tuple[Language, ELQLinker]:
+def load_pipeline(path: str) -> Tuple[Language, Linker]:
     """Load a pipeline and find its linker.
 
     path (str): Folder or name of an installed pipeline package.
-    RETURNS (Tuple[Language, ELQLinker]): Both.
+    RETURNS (Tuple[Language, Linker]): Both.
     """
     with warnings.catch_warnings():
         # the weights are our own; what torch says of its defaults helps nobody here
@@ -61,16 +61,18 @@ def load_pipeline(path: str) -> Tuple[Language, ELQLinker]:
     return nlp, find_linker(nlp, path)
 
 
-def find_linker(nlp: Language, path: str) -> ELQLinker:
-    """RETURNS (ELQLinker): The first component of a pipeline that is one."""
+def find_linker(nlp: Language, path: str) -> Linker:
+    """RETURNS (Linker): The first component of a pipeline that is one."""
     for _, pipe in nlp.pipeline:
-        if isinstance(pipe, ELQLinker):
-            return pipe
+        if hasattr(pipe, "link_spans"):
+            return cast(Linker, pipe)
     raise ELQError(Errors.E009.format(pipeline=path, pipes=", ".join(nlp.pipe_names) or "none"))
 
 
-def set_settings(nlp: Language, linker: ELQLinker, **settings: Any) -> None:
+def set_settings(nlp: Language, linker: Linker, **settings: Any) -> None:
     """Change settings of a linker, in the component and in the config that is saved with it."""
+    for setting in settings.keys() - linker.cfg.keys():
+        raise ELQError(Errors.E077.format(setting=setting, name=linker.name))
     linker.cfg.update(settings)
     linker.check_settings()
     nlp.get_pipe_config(linker.name).update(settings)
@@ -89,7 +91,7 @@ def read_docs(path: Path, nlp: Language) -> List[Doc]:
         raise ELQError(Errors.E023.format(path=path, problem=problem, hint=hint)) from None
 
 
-def read_gold(path: Path, nlp: Language, linker: ELQLinker) -> List[Example]:
+def read_gold(path: Path, nlp: Language, linker: Linker) -> List[Example]:
     """Read gold docs and give each an unprocessed twin.
 
     RETURNS (List[Example]): Not empty of gold links.

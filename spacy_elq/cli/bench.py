@@ -12,7 +12,7 @@ from wasabi import msg
 
 from .. import threads
 from ..errors import ELQError, Errors
-from ..linker import ELQLinker
+from ..types import Linker
 from ._util import command, load_pipeline, read_docs
 
 STAGES = ("tokenizer", "encoder", "search", "rest")
@@ -85,7 +85,7 @@ def bench(
     return {"threads": n_threads, "questions": len(texts), "entities": len(linker.index), "runs": runs}
 
 
-def _install_clock(nlp: Language, linker: ELQLinker) -> Dict[str, float]:
+def _install_clock(nlp: Language, linker: Linker) -> Dict[str, float]:
     """Put a clock around the stages of a pipeline that was loaded for this alone.
 
     RETURNS (Dict[str, float]): Seconds by stage, counted up.
@@ -107,7 +107,9 @@ def _install_clock(nlp: Language, linker: ELQLinker) -> Dict[str, float]:
         return call
 
     index: Any = linker.index
-    index.search, index.match_names = timed("search", index.search), timed("search", index.match_names)
+    for method in ("search", "match_names", "find", "senses", "relatedness"):
+        if hasattr(index, method):
+            setattr(index, method, timed("search", getattr(index, method)))
     for _, pipe in nlp.pipeline:
         if pipe is linker:
             break

@@ -15,9 +15,8 @@ from wasabi import msg
 
 from ..corpora.base import KIND
 from ..gold import align_span, gold_spans
-from ..index import EntityIndex
-from ..linker import ELQLinker
 from ..scorer import count_links, find_errors, mention_of
+from ..types import Entities, Linker
 from ._util import command, load_pipeline, process, read_docs, read_gold, set_settings
 
 
@@ -96,7 +95,7 @@ def predictions_path(metrics_path: Path) -> Path:
     return metrics_path.with_suffix(".linked.spacy")
 
 
-def _measure(examples: List[Example], linker: ELQLinker) -> Dict[str, Any]:
+def _measure(examples: List[Example], linker: Linker) -> Dict[str, Any]:
     counts = count_links(examples, links=linker.link_gold(examples), gold_key=linker.cfg["gold_key"])
     weak = counts["weak"]
     return {
@@ -119,14 +118,14 @@ def _split(examples: List[Example], ids: Set[str], key: str) -> Dict[str, List[E
     return groups
 
 
-def _is_described(example: Example, linker: ELQLinker) -> bool:
+def _is_described(example: Example, linker: Linker) -> bool:
     """RETURNS (bool): Whether the index has every gold entity of a question, with a description."""
     index = _index(linker)
     ids = [span.kb_id_ for span in gold_spans(example.reference, key=linker.cfg["gold_key"])]
     return all(p >= 0 and index.entity(int(p)).description for p in index.positions(ids))
 
 
-def _candidates_recall(examples: List[Example], linker: ELQLinker, batch_size: int) -> float:
+def _candidates_recall(examples: List[Example], linker: Linker, batch_size: int) -> float:
     """RETURNS (float): How often gold is among the candidates of its mention, where the index has it."""
     index, key = _index(linker), linker.cfg["gold_key"]
     found = total = 0
@@ -142,7 +141,7 @@ def _candidates_recall(examples: List[Example], linker: ELQLinker, batch_size: i
     return found / total if total else 0.0
 
 
-def _describe_errors(examples: List[Example], linker: ELQLinker) -> Dict[str, List[Dict[str, str]]]:
+def _describe_errors(examples: List[Example], linker: Linker) -> Dict[str, List[Dict[str, str]]]:
     """RETURNS (Dict[str, List[Dict[str, str]]]): Missed mentions, wrong entities (those whose titles contain
     each other apart: more or less specific ones) and extra mentions.
     """
@@ -161,7 +160,7 @@ def _describe_errors(examples: List[Example], linker: ELQLinker) -> Dict[str, Li
     return errors
 
 
-def _title(linker: ELQLinker, id_: str) -> str:
+def _title(linker: Linker, id_: str) -> str:
     index = _index(linker)
     position = int(index.positions([id_])[0])
     return index.entity(position).title if position >= 0 else id_
@@ -172,7 +171,7 @@ def _is_nested(a: str, b: str) -> bool:
     return words_a <= words_b or words_b <= words_a
 
 
-def _index(linker: ELQLinker) -> EntityIndex:
+def _index(linker: Linker) -> Entities:
     assert linker.index is not None  # a pipeline without one does not get as far as here
     return linker.index
 

@@ -11,9 +11,8 @@ from wasabi import msg
 from ..errors import ELQError, Errors
 from ..gold import LOST, gold_spans
 from ..index import EntityIndex
-from ..linker import ELQLinker
 from ..scorer import is_weak_match, match, mention_of
-from ..types import Array
+from ..types import Array, Linker
 from ._util import command, load_pipeline, process, read_gold, save_pipeline, set_settings
 
 LOWEST = 0.001
@@ -78,6 +77,8 @@ def threshold(
     """
     nlp, linker = load_pipeline(pipeline)
     if index_path is not None:
+        if not hasattr(linker, "set_index"):
+            raise ELQError(Errors.E077.format(setting="index_path", name=linker.name))
         linker.set_index(EntityIndex.open(index_path))
         nlp.get_pipe_config(linker.name)["index_path"] = None
     examples = read_gold(data_path, nlp, linker)
@@ -99,7 +100,7 @@ def threshold(
     return {**best, "before": before, "output": str(target), "shown": shown}
 
 
-def threshold_curve(examples: List[Example], linker: ELQLinker) -> List[Dict[str, float]]:
+def threshold_curve(examples: List[Example], linker: Linker) -> List[Dict[str, float]]:
     """Weak precision, recall and F1 for every threshold that makes a difference.
 
     Greedy decoding goes from the best link down, so what a higher threshold gives is what a lower one
@@ -117,7 +118,7 @@ def threshold_curve(examples: List[Example], linker: ELQLinker) -> List[Dict[str
     return rows[::-1]
 
 
-def choose_two(examples: List[Example], linker: ELQLinker) -> Dict[str, float]:
+def choose_two(examples: List[Example], linker: Linker) -> Dict[str, float]:
     """The best weak F1 with one threshold for the best link of each doc and a higher one for the others.
 
     F1 is a ratio of sums to which each group adds its part. So for a given F1 the thresholds can be chosen
@@ -158,13 +159,13 @@ def _add_up(links: List[Tuple[float, bool]]) -> Tuple[Array, Array, Array]:
     return np.flatnonzero(differ), right[differ], np.sqrt(scores[:-1] * scores[1:])[differ]
 
 
-def _count_gold(examples: List[Example], linker: ELQLinker) -> int:
+def _count_gold(examples: List[Example], linker: Linker) -> int:
     """RETURNS (int): Number of gold links, also of those that do not fit the tokens."""
     golds = [gold_spans(example.reference, key=linker.cfg["gold_key"]) for example in examples]
     return sum(map(len, golds)) + sum(int(e.reference.user_data.get(LOST, 0)) for e in examples)
 
 
-def _judge(example: Example, linker: ELQLinker) -> List[Tuple[float, bool]]:
+def _judge(example: Example, linker: Linker) -> List[Tuple[float, bool]]:
     """RETURNS (List[Tuple[float, bool]]): Score of every link of a doc, and whether it is right. Where
     several links could be right for one gold link, it is the best of them.
     """

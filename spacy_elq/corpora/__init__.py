@@ -2,7 +2,7 @@
 
 from .base import Question, QuestionSpan, Report, questions_to_docs
 from .choose import choose_questions, read_ids, read_translation, translate_ids
-from .formats import FORMATS, guess_format, read_questions
+from .formats import FORMATS, guess_format, read_anchors, read_questions
 
 __all__ = [
     "FORMATS",
@@ -12,6 +12,7 @@ __all__ = [
     "choose_questions",
     "guess_format",
     "questions_to_docs",
+    "read_anchors",
     "read_ids",
     "read_questions",
     "read_translation",

@@ -29,6 +29,7 @@ class Question:
     kind (str): What sort of question it is, for reports.
     id (str): Its id in the data set.
     complete (bool): Whether every mention is marked. Where not, text without a mark says nothing.
+    page (str): The page that it comes from, for which entities are linked together.
     """
 
     text: str
@@ -36,6 +37,7 @@ class Question:
     kind: str = ""
     id: str = ""
     complete: bool = True
+    page: str = ""
 
 
 @dataclass

@@ -1,7 +1,8 @@
-"""The formats that `elq convert` reads."""
+"""The formats of question sets that `elq convert` reads, and that of anchors."""
 
 import gzip
 import json
+import math
 import re
 import zlib
 from pathlib import Path
@@ -28,7 +29,7 @@ def read_marked(path: Path) -> Iterator[Question]:
 
 def read_jsonl(path: Path) -> Iterator[Question]:
     """JSONL: `text`, `spans` with `start`, `end` (characters, half-open) and `id`; optional `kind`, `qid`,
-    and `complete: false` where not every mention is marked. The file may be compressed (.gz).
+    `page`, and `complete: false` where not every mention is marked. The file may be compressed (.gz).
     """
     for number, record in _records(path):
         if not isinstance(record.get("text"), str):
@@ -41,7 +42,8 @@ def read_jsonl(path: Path) -> Iterator[Question]:
             raise _error(path, number, "`complete` must be true or false", str(complete))
         spans = [_parse_span(path, number, span) for span in given or []]
         _check_spans(path, number, record["text"], spans)
-        yield Question(record["text"], spans, str(record.get("kind") or ""), _id(record, "qid"), complete)
+        kind, qid, page = str(record.get("kind") or ""), _id(record, "qid"), _id(record, "page")
+        yield Question(record["text"], spans, kind, qid, complete, page)
 
 
 def read_el4qa(path: Path) -> Iterator[Question]:
@@ -114,6 +116,26 @@ def read_questions(path: Path, *, format: str) -> Iterator[Question]:
     if not path.is_file():
         raise ELQError(Errors.E022.format(path=path, hint="Expected a question set."))
     return FORMATS[format](path)
+
+
+def read_anchors(path: Path) -> Iterator[Tuple[str, str, float]]:
+    """Read the texts of hyperlinks: text, entity id and count, separated by tabs. The file may be compressed.
+
+    YIELDS (Tuple[str, str, float]): The three of each line.
+    """
+    if not path.is_file():
+        raise ELQError(Errors.E022.format(path=path, hint="Expected lines of text, entity id and count."))
+    for number, line in _lines(path):
+        fields = line.split("\t")
+        if len(fields) != 3:
+            raise _error(path, number, "expected text, entity id and count, separated by tabs", line)
+        try:
+            count = float(fields[2])
+        except ValueError:
+            count = math.nan
+        if not 0 < count < math.inf:
+            raise _error(path, number, "the count must be a number above 0", fields[2])
+        yield fields[0], fields[1], count
 
 
 def _parse_marked(path: Path, number: int, line: str, kind: str) -> Question:

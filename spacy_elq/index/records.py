@@ -44,9 +44,9 @@ def write_records(entities: Iterable[Entity], folder: Path) -> Tuple[int, str]:
             offsets.append(offsets[-1] + len(line))
             keys = {key for name in entity_names(entity) for key in _name_keys(name)[1:]}
             keys.update(_name_keys(normalize_name(entity.title))[:1])
-            names.extend(_hash(key) for key in sorted(keys))
+            names.extend(hash_text(key) for key in sorted(keys))
             named.extend([len(ids)] * len(keys))
-            ids.append(_hash(entity.id))
+            ids.append(hash_text(entity.id))
             popularity.append(entity.popularity)
     np.save(folder / OFFSETS, np.asarray(offsets, dtype="int64"))
     np.save(folder / IDS, _table(ids, range(len(ids))))
@@ -98,7 +98,7 @@ class Records:
 
     def positions(self, ids: Sequence[str]) -> Array:
         """RETURNS (Array): (ids,) the position of each id, or -1."""
-        wanted = np.asarray([_hash(id_) for id_ in ids], dtype="uint64")
+        wanted = np.asarray([hash_text(id_) for id_ in ids], dtype="uint64")
         begins = np.searchsorted(self._ids[0], wanted, side="left")
         ends = np.searchsorted(self._ids[0], wanted, side="right")
         return np.asarray(
@@ -117,7 +117,7 @@ class Records:
         keys = [_name_keys(normalize_name(text)) for text in texts]
         owners = np.repeat(np.arange(len(keys)), [len(own) for own in keys])
         degrees = np.asarray([degree for own in keys for degree in (1.0, alias_share, SPELLING)[: len(own)]])
-        wanted = np.asarray([_hash(key) for own in keys for key in own], dtype="uint64")
+        wanted = np.asarray([hash_text(key) for own in keys for key in own], dtype="uint64")
         begins = np.searchsorted(self._names[0], wanted, side="left")
         counts = np.searchsorted(self._names[0], wanted, side="right") - begins
         first = np.cumsum(counts) - counts
@@ -144,5 +144,6 @@ def _name_keys(name: str) -> List[str]:
     return [*keys, "~" + skeleton(name)] if skeleton(name) else keys
 
 
-def _hash(id_: str) -> int:
-    return int.from_bytes(hashlib.blake2b(id_.encode("utf8"), digest_size=8).digest(), "little")
+def hash_text(text: str) -> int:
+    """RETURNS (int): 64 bits by which a text is looked up in a table."""
+    return int.from_bytes(hashlib.blake2b(text.encode("utf8"), digest_size=8).digest(), "little")

@@ -17,8 +17,8 @@ FORMAT = 2
 META = "meta.json"
 INDEX_MESSAGES = {"missing": Errors.E030, "damaged": Errors.E031, "format": Errors.E032}
 # what the names of the files of an index begin with, and those of a dictionary of anchors
-_STEMS = ("records", "offsets", "ids", "names", "popularity", "vectors", "search")
-_STEMS += ("anchors", "counts", "begins", "senses", "weights", "inlinks")
+_STEMS = {"records", "offsets", "ids", "names", "popularity", "vectors", "search"}
+_STEMS |= {"anchors", "counts", "begins", "senses", "weights", "inlinks"}
 
 
 def read_meta(

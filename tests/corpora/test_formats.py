@@ -132,16 +132,18 @@ def test_jsonl_is_read_with_spans_and_kind(read):
     ]
 
 
-def test_jsonl_may_say_which_question_it_is_and_that_marks_are_missing(read):
+def test_jsonl_may_say_which_question_it_is_where_it_is_from_and_that_marks_are_missing(read):
     lines = [
         jsonl(text="a", qid="WebQTest-1", complete=False),
         jsonl(text="b", qid=7, complete=True),
         jsonl(text="c", qid=None),
+        jsonl(text="d", page="Paris"),
     ]
     assert read("\n".join(lines), "jsonl") == [
         Question("a", [], "", "WebQTest-1", False),
         Question("b", [], "", "7", True),
         Question("c", []),
+        Question("d", [], page="Paris"),
     ]
 
 

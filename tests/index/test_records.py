@@ -58,7 +58,7 @@ def test_ids_are_compared_as_they_are_spelled(tmp_path):
 
 
 def test_ids_with_the_same_hash_are_told_apart(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "_hash", lambda id_: 7)
+    monkeypatch.setattr(module, "hash_text", lambda id_: 7)
     records = store(tmp_path, ENTITIES)
     assert records.positions(["E2", "E1", "É", "E404"]).tolist() == [1, 0, 2, -1]
 
