@@ -34,10 +34,10 @@ def keep_mentions(
     return np.flatnonzero(reached | (without[docs] & (ranks < max_mentions)))
 
 
-def joint_scores(mention_logits: Array, similarities: Array) -> Array:
-    """Log joint probability of mention and entity: log σ(mention) + log softmax over the candidates.
+def joint_scores(log_probs: Array, similarities: Array) -> Array:
+    """Log joint probability of mention and entity: that of the mention + log softmax over the candidates.
 
-    mention_logits (Array): (mentions,).
+    log_probs (Array): (mentions,) log mention probabilities.
     similarities (Array): (mentions, candidates), minus infinity where there is no candidate.
     RETURNS (Array): (mentions, candidates).
     """
@@ -45,7 +45,7 @@ def joint_scores(mention_logits: Array, similarities: Array) -> Array:
         return np.zeros(similarities.shape)
     shifted = similarities - similarities.max(axis=1, keepdims=True)
     log_softmax = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
-    return log_sigmoid(mention_logits)[:, None] + log_softmax
+    return log_probs[:, None] + log_softmax
 
 
 def choose_mentions(spans: Array, scores: Array, *, log_threshold: float) -> Array:

@@ -1,39 +1,27 @@
 """The component `elq_linker`: finds and links the mentions of a doc in one pass of the encoder."""
 
-import logging
 import math
-import warnings
-from functools import partial
 from itertools import islice
-from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple, Union
+from typing import Callable, Dict, Iterable, List, Optional, Sequence, Tuple
 
 import numpy as np
-import srsly
-from spacy import util
 from spacy.language import Language
-from spacy.pipeline.pipe import deserialize_config
-from spacy.pipeline.trainable_pipe import TrainablePipe
 from spacy.tokens import Doc, Span
 from spacy.training import Example, validate_examples, validate_get_examples
 from spacy.vocab import Vocab
 from thinc.api import Config, Model, Optimizer, set_dropout_rate
 
-from . import threads
-from .annotate import EXISTING_ENTS, write_links
-from .decode import accept_mentions, joint_scores, keep_mentions, log_sigmoid
-from .errors import ELQError, Errors, Warnings
-from .gold import GOLD_KEY, Gold, collect_gold, span_texts, to_docs
-from .index import EntityIndex, copy_index, find_place, record_place
-from .losses import LINKING_LOSSES, mention_loss
+from .decode import accept_mentions, keep_mentions, log_sigmoid
+from .gold import GOLD_KEY, Gold, collect_gold, span_texts
+from .index import EntityIndex
+from .indexed import IndexedLinker
+from .losses import mention_loss
 from .models import TowerOutput
 from .negatives import Negatives
-from .scorer import Mention, link_gold, linker_score
-from .settings import Rule, check_settings, threshold_rules
+from .scorer import linker_score
+from .settings import Rule
 from .spans import enumerate_spans, overlap_any, pool_spans, score_spans, to_row_spans
-from .types import Alternative, Array, Link, Rows
-
-logger = logging.getLogger("spacy")
+from .types import Array, Link, Rows
 
 UNMARKED = ("ignore", "unnamed", "proper", "negative")
 
@@ -152,7 +140,7 @@ def make_elq_linker(
     )
 
 
-class ELQLinker(TrainablePipe):
+class ELQLinker(IndexedLinker):
     """Finds the entity mentions of short, noisy text and links each to an entity of an index."""
 
     def __init__(
@@ -226,14 +214,7 @@ class ELQLinker(TrainablePipe):
         bundle_index (bool): Whether `to_disk` puts a copy of the index into the pipeline.
         index_path (Optional[str]): Where `from_disk` finds the index, instead of the place recorded.
         """
-        self.vocab = vocab
-        self.model = model
-        self.name = name
-        self.negatives = negatives
-        self.scorer = scorer
-        self.index: Optional[EntityIndex] = None
-        self.index_path = index_path
-        self.cfg: Dict[str, Any] = {
+        settings = {
             "threshold": threshold,
             "first_threshold": first_threshold,
             "max_length": max_length,
@@ -253,52 +234,25 @@ class ELQLinker(TrainablePipe):
             "linking_loss": linking_loss,
             "bundle_index": bundle_index,
         }
-        self.check_settings()
+        super().__init__(
+            vocab,
+            model,
+            name,
+            negatives=negatives,
+            scorer=scorer,
+            index_path=index_path,
+            settings=settings,
+        )
 
-    def check_settings(self) -> None:
-        """Check the values in `cfg`, also after they were changed."""
-        rules: Dict[str, Rule] = {
-            **threshold_rules(self.cfg),
+    def _rules(self) -> Dict[str, Rule]:
+        return {
             "max_length": (lambda x: x >= 1, "at least 1"),
             "max_mentions": (lambda x: x >= 0, "at least 0"),
             "mention_limit": (lambda x: x >= 0, "at least 0"),
-            "candidates": (lambda x: x >= 1, "at least 1"),
-            "name_weight": (lambda x: x >= 0, "at least 0"),
-            "alias_share": (lambda x: 0.5 <= x <= 1, "between 0.5 and 1"),
-            "popularity_weight": (lambda x: x >= 0, "at least 0"),
             "mention_name_weight": (lambda x: x >= 0, "at least 0"),
             "mention_weight": (lambda x: x >= 0, "at least 0"),
             "unmarked": (lambda x: x in UNMARKED, f"one of {', '.join(UNMARKED)}"),
-            "existing_ents": (lambda x: x in EXISTING_ENTS, f"one of {', '.join(EXISTING_ENTS)}"),
-            "linking_loss": (lambda x: x in LINKING_LOSSES, f"one of {', '.join(LINKING_LOSSES)}"),
         }
-        check_settings(self.name, self.cfg, rules)
-
-    # ------------------------------------------------------------------ the index
-
-    def set_index(self, index: EntityIndex) -> None:
-        """Attach an index. Its catalogue may be any; its vectors must be what the model was trained for.
-
-        index (EntityIndex): An index that can be searched.
-        """
-        expected = self.index.stamp["encoder"] if self.index is not None else None
-        self._attach(index, encoder=expected)
-
-    def _attach(self, index: EntityIndex, *, encoder: Optional[str]) -> None:
-        width = self.model.get_dim("nO") if self.model.has_dim("nO") else index.width
-        if index.width != width:
-            raise ELQError(
-                Errors.E003.format(path=index.path, found=index.width, name=self.name, expected=width)
-            )
-        found = index.stamp["encoder"]
-        if encoder is not None and encoder != found:
-            raise ELQError(Errors.E004.format(path=index.path, found=found, name=self.name, expected=encoder))
-        self.index = index
-
-    def _require_index(self) -> EntityIndex:
-        if self.index is None:
-            raise ELQError(Errors.E001.format(name=self.name))
-        return self.index
 
     # ------------------------------------------------------------------ prediction
 
@@ -331,7 +285,8 @@ class ELQLinker(TrainablePipe):
             limit=self.cfg["mention_limit"],
         )
         spans, scores, owners = spans[kept], scores[kept], owners[kept]
-        positions, joint = self._link(index, docs, rows, spans, scores)
+        vectors, _ = pool_spans(rows.vectors, to_row_spans(rows, spans))
+        positions, joint = self._link(index, docs, spans, vectors, log_sigmoid(scores))
         best = joint[:, 0] if len(joint) else np.zeros(0)
         accepted = accept_mentions(spans, best, owners, log_threshold=log_threshold, log_first=log_least)
         shown = np.arange(len(spans)) if self.cfg["spans_key"] else np.flatnonzero(accepted)
@@ -358,28 +313,11 @@ class ELQLinker(TrainablePipe):
         ]
         array = np.asarray(given, dtype="int64").reshape(-1, 2)
         row_spans = to_row_spans(rows, array)
-        array = array[row_spans[:, 1] > row_spans[:, 0]]
-        certain = np.full(len(array), np.inf)
-        positions, joint = self._link(index, docs, rows, array, certain)
+        seen = row_spans[:, 1] > row_spans[:, 0]
+        array, row_spans = array[seen], row_spans[seen]
+        vectors, _ = pool_spans(rows.vectors, row_spans)
+        positions, joint = self._link(index, docs, array, vectors, np.zeros(len(array)))
         return self._make_links(index, docs, array, positions, joint, np.ones(len(array), dtype=bool))
-
-    def _link(
-        self, index: EntityIndex, docs: Sequence[Doc], rows: Rows, spans: Array, scores: Array
-    ) -> Tuple[Array, Array]:
-        """RETURNS (Tuple[Array, Array]): (mentions, candidates) positions and log joint probabilities."""
-        vectors, _ = pool_spans(rows.vectors, to_row_spans(rows, spans))
-        search = self._search(index, self._names(docs, spans))
-        positions, similarities = search(vectors, self.cfg["candidates"])
-        return positions, joint_scores(scores, similarities.astype("float64"))
-
-    def _search(self, index: EntityIndex, names: List[str]) -> Callable[[Array, int], Tuple[Array, Array]]:
-        """RETURNS (Callable): The index's search for mentions of these names, with the weights set here."""
-        weights = {key: self.cfg[key] for key in ("name_weight", "alias_share", "popularity_weight")}
-        return partial(index.search, names=names, **weights)
-
-    def _names(self, docs: Sequence[Doc], spans: Array) -> List[str]:
-        """RETURNS (List[str]): The texts of mentions, if names count for linking."""
-        return span_texts(docs, spans) if self.cfg["name_weight"] else []
 
     def _name_bonus(self, index: EntityIndex, docs: Sequence[Doc], spans: Array, asked: Array) -> Array:
         """RETURNS (Array): (spans,) what is added to the mention score of the spans that were asked for."""
@@ -389,44 +327,6 @@ class ELQLinker(TrainablePipe):
             owners, _, degrees = index.match_names(span_texts(docs, spans[chosen]))
             bonus[chosen[owners[degrees == 1.0]]] = self.cfg["mention_name_weight"]
         return bonus
-
-    def _make_links(
-        self,
-        index: EntityIndex,
-        docs: Sequence[Doc],
-        spans: Array,
-        positions: Array,
-        joint: Array,
-        accepted: Array,
-    ) -> List[List[Link]]:
-        links: List[List[Link]] = [[] for _ in docs]
-        for i, (owner, start, end) in enumerate(to_docs(docs, spans)):
-            entities = [index.entity(int(p)) for p in positions[i] if p >= 0]
-            probs = np.exp(joint[i]).tolist()
-            links[owner].append(
-                Link(
-                    start=start,
-                    end=end,
-                    entity_id=entities[0].id,
-                    title=entities[0].title,
-                    label=entities[0].label or self.cfg["label"],
-                    score=probs[0],
-                    alternatives=[
-                        Alternative(entity.id, entity.title, prob)
-                        for entity, prob in zip(entities, probs, strict=False)
-                    ],
-                    accepted=bool(accepted[i]),
-                )
-            )
-        return links
-
-    def set_annotations(self, docs: Iterable[Doc], links: List[List[Link]]) -> None:
-        """Write links to the docs: entities, scores, titles, alternatives and, if set, the span group.
-
-        docs (Iterable[Doc]): The docs.
-        links (List[List[Link]]): What `predict` returned for them.
-        """
-        write_links(docs, links, existing_ents=self.cfg["existing_ents"], spans_key=self.cfg["spans_key"])
 
     # ------------------------------------------------------------------ training
 
@@ -450,24 +350,6 @@ class ELQLinker(TrainablePipe):
         self.model.set_dim("nO", index.width)
         self.model.initialize(X=[example.x for example in islice(get_examples(), 10)])
         self._report_gold(get_examples())
-
-    def _report_gold(self, examples: Iterable[Example]) -> None:
-        """Say how much of the gold cannot be used, and why."""
-        total = misfits = 0
-        unknown: List[str] = []
-        index = self._require_index()
-        for example in examples:
-            gold = collect_gold([example], index.positions, key=self.cfg["gold_key"])
-            total += len(gold.ids) + gold.misfits
-            misfits += gold.misfits
-            unknown += [gold.ids[i] for i in np.flatnonzero(gold.positions < 0)]
-        logger.info("%s: %d gold mentions, %d entities in the index", self.name, total, len(index))
-        if misfits:
-            warnings.warn(Warnings.W001.format(misfit=misfits, total=total), stacklevel=2)
-        if unknown:
-            ids = ", ".join(sorted(set(unknown))[:3])
-            message = Warnings.W002.format(unknown=len(unknown), total=total, ids=ids)
-            warnings.warn(message, stacklevel=2)
 
     def update(
         self,
@@ -495,7 +377,7 @@ class ELQLinker(TrainablePipe):
         set_dropout_rate(self.model, drop)
         output, backprop = self.model.begin_update([example.predicted for example in examples])
         loss, gradients = self.get_loss(examples, output)
-        backprop(gradients)  # type: ignore[arg-type]
+        backprop(gradients)
         if sgd is not None:
             self.finish_update(sgd)
         losses[self.name] += loss
@@ -514,7 +396,7 @@ class ELQLinker(TrainablePipe):
         gold = collect_gold(examples, index.positions, key=self.cfg["gold_key"])
         docs = [example.predicted for example in examples]
         loss_md, d_logits = self._mention_loss(index, docs, rows, logits, gold)
-        loss_ed, d_vectors = self._linking_loss(index, docs, rows, gold)
+        loss_ed, d_vectors = self._pooled_loss(index, docs, rows, gold)
         return loss_md + loss_ed, (d_vectors, d_logits)
 
     def _mention_loss(
@@ -549,7 +431,7 @@ class ELQLinker(TrainablePipe):
             known &= complete | ~is_small | (_is_member(spans, gold.spans) == 0)
         return known
 
-    def _linking_loss(
+    def _pooled_loss(
         self, index: EntityIndex, docs: Sequence[Doc], rows: Rows, gold: Gold
     ) -> Tuple[float, Array]:
         row_spans = to_row_spans(rows, gold.spans)
@@ -557,157 +439,12 @@ class ELQLinker(TrainablePipe):
         if not usable.any():
             return 0.0, np.zeros_like(rows.vectors)
         mentions, bp_mentions = pool_spans(rows.vectors, row_spans[usable])
-        names = self._names(docs, gold.spans[usable])
-        search = self._search(index, names)
-        pool, competes, targets = self.negatives(mentions, gold.positions[usable], search)
-        entities = index.vectors[pool]
-        similarities = (mentions @ entities.T).astype("float64")
-        matches = index.match_names(names, alias_share=self.cfg["alias_share"])
-        similarities += self.cfg["name_weight"] * _bear_name(matches, pool, len(mentions))
-        similarities += self.cfg["popularity_weight"] * index.log_popularity[pool]
-        similarities[~competes] = -np.inf
-        loss, d_similarities = LINKING_LOSSES[self.cfg["linking_loss"]](similarities, targets)
-        return loss, bp_mentions((d_similarities @ entities).astype(mentions.dtype))
-
-    def rehearse(self, *args: Any, **kwargs: Any) -> Dict[str, float]:
-        """Not supported: there are no labels whose distribution could be remembered."""
-        raise ELQError(Errors.E007.format(name=self.name))
-
-    def add_label(self, label: str) -> int:
-        """Not supported: labels belong to the catalogue."""
-        raise ELQError(Errors.E008.format(name=self.name))
-
-    def score(self, examples: Iterable[Example], **kwargs: Any) -> Dict[str, Any]:
-        """Score a batch of processed examples.
-
-        examples (Iterable[Example]): With predicted docs that went through the pipeline.
-        RETURNS (Dict[str, Any]): The scores; see `spacy_elq.scorer.linker_score`.
-        """
-        if self.scorer is None:
-            return {}
-        examples = list(examples)
-        links = self.link_gold(examples)
-        return self.scorer(examples, links=links, gold_key=self.cfg["gold_key"], **kwargs)
-
-    def link_gold(self, examples: Sequence[Example], *, batch_size: int = 128) -> List[List[Mention]]:
-        """Link the gold mentions of processed examples, for the metric "links".
-
-        RETURNS (List[List[Mention]]): Per example (start_char, end_char, id) of what can be linked, at
-            the place that gold has.
-        """
-        return link_gold(self.link_spans, examples, gold_key=self.cfg["gold_key"], batch_size=batch_size)
-
-    # ------------------------------------------------------------------ on disk
-
-    def to_bytes(self, *, exclude: Iterable[str] = ()) -> bytes:
-        """Serialize to bytes. The index is not in them, only where it is and what it must be.
-
-        exclude (Iterable[str]): Fields to leave out: vocab, cfg, model, index.
-        RETURNS (bytes): The serialized component.
-        """
-        serialize: Dict[str, Callable[[], Any]] = {
-            "cfg": lambda: srsly.json_dumps(self.cfg),
-            "index": lambda: srsly.json_dumps(self._index_record(None)),
-            "vocab": lambda: self.vocab.to_bytes(exclude=exclude),
-            "model": self.model.to_bytes,
-        }
-        return util.to_bytes(serialize, exclude)
-
-    def from_bytes(self, bytes_data: bytes, *, exclude: Iterable[str] = ()) -> "ELQLinker":
-        """Load from bytes and open the index they name.
-
-        bytes_data (bytes): What `to_bytes` returned.
-        exclude (Iterable[str]): Fields to leave out: vocab, cfg, model, index.
-        RETURNS (ELQLinker): The component.
-        """
-        deserialize: Dict[str, Callable[[Any], Any]] = {
-            "cfg": lambda b: self.cfg.update(srsly.json_loads(b)),
-            "vocab": lambda b: self.vocab.from_bytes(b, exclude=exclude),
-            "model": self.model.from_bytes,
-            "index": lambda b: self._open_index(srsly.json_loads(b), None),
-        }
-        util.from_bytes(bytes_data, deserialize, exclude)
-        return self
-
-    def to_disk(self, path: Union[str, Path], *, exclude: Iterable[str] = ()) -> None:
-        """Save to a folder, with the place of the index, or with the index if `bundle_index` is set.
-
-        path (Union[str, Path]): The folder.
-        exclude (Iterable[str]): Fields to leave out: vocab, cfg, model, index.
-        """
-        folder = Path(path)
-        serialize: Dict[str, Callable[[Path], Any]] = {
-            "cfg": lambda p: srsly.write_json(p, self.cfg),
-            "index.json": lambda p: srsly.write_json(p, self._index_record(folder)),
-            "vocab": lambda p: self.vocab.to_disk(p, exclude=exclude),
-            "model": lambda p: self.model.to_disk(p),
-        }
-        excluded = [*exclude, "index.json"] if "index" in exclude else exclude
-        util.to_disk(path, serialize, excluded)
-        if self.cfg["bundle_index"] and "index" not in exclude and self.index is not None:
-            copy_index(self.index, folder / "index")
-
-    def from_disk(self, path: Union[str, Path], *, exclude: Iterable[str] = ()) -> "ELQLinker":
-        """Load from a folder and open the index it names.
-
-        path (Union[str, Path]): The folder.
-        exclude (Iterable[str]): Fields to leave out: vocab, cfg, model, index.
-        RETURNS (ELQLinker): The component.
-        """
-        folder = Path(path)
-        deserialize: Dict[str, Callable[[Path], Any]] = {
-            "cfg": lambda p: self.cfg.update(deserialize_config(p)),
-            "vocab": lambda p: self.vocab.from_disk(p, exclude=exclude),
-            "model": lambda p: self.model.from_bytes(p.read_bytes()),
-            "index.json": lambda p: self._open_index(srsly.read_json(p), folder),
-        }
-        excluded = [*exclude, "index.json"] if "index" in exclude else exclude
-        util.from_disk(path, deserialize, excluded)
-        return self
-
-    def _index_record(self, folder: Optional[Path]) -> Dict[str, Any]:
-        """Where the index is, from the root and from `folder`, so that both can be moved together."""
-        if self.index is None:
-            return {}
-        if folder is not None and self.cfg["bundle_index"]:
-            return {"paths": ["index"], "stamp": self.index.stamp}
-        return {"paths": record_place(self.index.path, folder), "stamp": self.index.stamp}
-
-    def _open_index(self, record: Dict[str, Any], folder: Optional[Path]) -> None:
-        if not record:
-            return
-        stamp = record["stamp"]
-        if self.index_path is not None:
-            self._attach(EntityIndex.open(self.index_path), encoder=stamp["encoder"])
-            return
-        place = find_place(record["paths"], folder, message=Errors.E006, name=self.name)
-        index = EntityIndex.open(place)
-        self._attach(index, encoder=stamp["encoder"])
-        if index.stamp != stamp:
-            raise ELQError(
-                Errors.E005.format(
-                    path=index.path,
-                    found=f"{index.stamp['catalogue']}, {index.stamp['count']} entities",
-                    name=self.name,
-                    expected=f"{stamp['catalogue']}, {stamp['count']} entities",
-                )
-            )
-
-
-def _bear_name(matches: Tuple[Array, Array, Array], pool: Array, n_mentions: int) -> Array:
-    """RETURNS (Array): (mentions, pool) how well an entity of the pool bears the mention's text as name."""
-    bear = np.zeros((n_mentions, len(pool)))
-    owners, entities, degrees = matches
-    columns = np.minimum(np.searchsorted(pool, entities), len(pool) - 1)
-    inside = pool[columns] == entities
-    bear[owners[inside], columns[inside]] = degrees[inside]
-    return bear
+        spans, positions = gold.spans[usable], gold.positions[usable]
+        loss, d_mentions = self._linking_loss(index, docs, spans, mentions, positions)
+        return loss, bp_mentions(d_mentions)
 
 
 def _is_member(spans: Array, gold: Array) -> Array:
     """RETURNS (Array): (spans,) 1.0 where a span is among the gold ones."""
     width = int(max(spans.max(initial=0), gold.max(initial=0))) + 1
     return np.isin(spans @ [width, 1], gold @ [width, 1]).astype("float64")
-
-
-threads.install()

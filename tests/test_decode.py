@@ -31,14 +31,14 @@ def test_log_sigmoid():
 
 def test_joint_score_is_mention_times_entity():
     similarities = np.asarray([[2.0, 1.0, -np.inf]])
-    joint = joint_scores(np.asarray([0.3]), similarities)
+    joint = joint_scores(log_sigmoid(np.asarray([0.3])), similarities)
     mention = 1 / (1 + np.exp(-0.3))
     entity = np.exp([2.0, 1.0]) / np.exp([2.0, 1.0]).sum()
     np.testing.assert_allclose(np.exp(joint[0]), [*(mention * entity), 0.0])
 
 
 def test_joint_scores_of_large_similarities_are_finite():
-    joint = joint_scores(np.asarray([5.0]), np.asarray([[5000.0, 4999.0]]))
+    joint = joint_scores(np.asarray([-0.01]), np.asarray([[5000.0, 4999.0]]))
     assert np.isfinite(joint).all()
 
 

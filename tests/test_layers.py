@@ -13,6 +13,7 @@ LAYERS = [
     {"spans", "losses", "decode", "catalogue", "rows", "tensors", "tokenizer", "settings"},
     {"index", "entity_encoder"},
     {"models", "gold", "negatives", "scorer", "callbacks", "annotate"},
+    {"indexed"},
     {"linker", "pairs", "corpora", "augment", "published"},
     {"baselines"},
     {"cli"},
