@@ -56,12 +56,12 @@ class Errors:
         "{pipes}. Add one with nlp.add_pipe('elq_linker'), or nlp.add_pipe('elq_tagme')."
     )
     E010 = (
-        "[spacy-elq E010] The layer below `elq_linker` gave {found} for a doc, expected an array (any "
-        "tok2vec) or transformer output. Check [components.elq_linker.model.tok2vec]."
+        "[spacy-elq E010] The layer `tok2vec` of a model of spacy-elq gave {found} for a doc, expected an "
+        "array (any tok2vec) or transformer output. Check [components.NAME.model.tok2vec]."
     )
     E011 = (
-        "[spacy-elq E011] The transformer has not run on these docs, so `elq_linker` has nothing to read. "
-        "Enable the pipe that it listens to (is it in `disable`, or was `select_pipes` used?)."
+        "[spacy-elq E011] The transformer has not run on these docs, so what listens to it has nothing "
+        "to read. Enable the pipe that it listens to (is it in `disable`, or was `select_pipes` used?)."
     )
 
     # The catalogue
@@ -183,6 +183,16 @@ class Errors:
     E077 = (
         "[spacy-elq E077] The component '{name}' has no setting `{setting}`, which this command is about. "
         "Components of the factory 'elq_linker' have it."
+    )
+    E078 = (
+        "[spacy-elq E078] A doc has no span group {key!r}, whose spans '{name}' is to link. Add a component "
+        "that suggests mentions before it, such as nlp.add_pipe('elq_span_extractor', before='{name}'), or "
+        "write them to doc.spans[{key!r}]."
+    )
+    E079 = (
+        "[spacy-elq E079] The vocabulary of the encoder {name!r} has no piece {mark!r} for marking mentions. "
+        "Name two pieces that it has and does not use otherwise: `start_mark` and `end_mark` of "
+        "spacy-elq.ContextTower.v1."
     )
 
 

@@ -92,6 +92,18 @@ def to_docs(docs: Sequence[Doc], spans: Array) -> List[Tuple[int, int, int]]:
     return list(zip(owners.tolist(), *(spans - offsets[owners, None]).T.tolist(), strict=True))
 
 
+def to_batch(docs: Sequence[Doc], spans: Sequence[Sequence[Span]]) -> Array:
+    """RETURNS (Array): (spans, 2) token ranges of the spans of each doc, counted over the whole batch."""
+    lengths = np.asarray([len(doc) for doc in docs], dtype="int64")
+    offsets = np.cumsum(lengths) - lengths
+    places = [
+        (offset + span.start, offset + span.end)
+        for offset, own in zip(offsets, spans, strict=True)
+        for span in own
+    ]
+    return np.asarray(places, dtype="int64").reshape(-1, 2)
+
+
 def span_texts(docs: Sequence[Doc], spans: Array) -> List[str]:
     """RETURNS (List[str]): The texts of spans of a batch."""
     return [docs[owner][start:end].text for owner, start, end in to_docs(docs, spans)]

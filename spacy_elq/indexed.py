@@ -3,6 +3,7 @@ scores, the linking loss, annotations, scores, and the index on disk.
 """
 
 import logging
+import math
 import warnings
 from functools import partial
 from pathlib import Path
@@ -20,7 +21,7 @@ from thinc.api import Model
 
 from . import threads
 from .annotate import EXISTING_ENTS, write_links
-from .decode import joint_scores
+from .decode import accept_mentions, joint_scores
 from .errors import ELQError, Errors, Warnings
 from .gold import collect_gold, span_texts, to_docs
 from .index import EntityIndex, copy_index, find_place, record_place
@@ -118,6 +119,42 @@ class IndexedLinker(TrainablePipe):
         search = self._search(index, self._names(docs, spans))
         positions, similarities = search(vectors, self.cfg["candidates"])
         return positions, joint_scores(log_probs, similarities.astype("float64"))
+
+    def _decide(
+        self, index: EntityIndex, docs: Sequence[Doc], spans: Array, positions: Array, joint: Array
+    ) -> List[List[Link]]:
+        """Choose the mentions that become links: those that reach the threshold, best first, without overlap.
+
+        spans (Array): (mentions, 2) token ranges, counted over the batch, by position.
+        positions, joint (Array): What `_link` returned for them.
+        RETURNS (List[List[Link]]): Per doc, the links by position; if `spans_key` is set, also the
+            mentions that were not accepted.
+        """
+        places = to_docs(docs, spans)
+        accepted = accept_mentions(
+            spans,
+            joint[:, 0] if len(joint) else np.zeros(0),
+            np.asarray([owner for owner, _, _ in places], dtype="int64"),
+            log_threshold=math.log(self.cfg["threshold"]),
+            log_first=self._log_least(),
+        )
+        shown = np.arange(len(spans)) if self.cfg["spans_key"] else np.flatnonzero(accepted)
+        return self._make_links(index, docs, spans[shown], positions[shown], joint[shown], accepted[shown])
+
+    def _log_least(self) -> float:
+        """RETURNS (float): The log joint probability below which nothing becomes a link."""
+        return math.log(self.cfg["first_threshold"] or self.cfg["threshold"])
+
+    def _attach_first(self, index_loader: Optional[Callable[[], EntityIndex]]) -> EntityIndex:
+        """Attach the index of a training, whatever encoder made it, and let the model be as wide.
+
+        RETURNS (EntityIndex): The index.
+        """
+        if index_loader is not None:
+            self._attach(index_loader(), encoder=None)
+        index = self._require_index()
+        self.model.set_dim("nO", index.width)
+        return index
 
     def _search(self, index: EntityIndex, names: List[str]) -> Callable[[Array, int], Tuple[Array, Array]]:
         """RETURNS (Callable): The index's search for mentions of these names, with the weights set here."""

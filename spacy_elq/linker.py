@@ -1,6 +1,5 @@
 """The component `elq_linker`: finds and links the mentions of a doc in one pass of the encoder."""
 
-import math
 from itertools import islice
 from typing import Callable, Dict, Iterable, List, Optional, Sequence, Tuple
 
@@ -11,8 +10,8 @@ from spacy.training import Example, validate_examples, validate_get_examples
 from spacy.vocab import Vocab
 from thinc.api import Config, Model, Optimizer, set_dropout_rate
 
-from .decode import accept_mentions, keep_mentions, log_sigmoid
-from .gold import GOLD_KEY, Gold, collect_gold, span_texts
+from .decode import keep_mentions, log_sigmoid
+from .gold import GOLD_KEY, Gold, collect_gold, span_texts, to_batch
 from .index import EntityIndex
 from .indexed import IndexedLinker
 from .losses import mention_loss
@@ -270,8 +269,7 @@ class ELQLinker(IndexedLinker):
         rows, logits = self.model.predict(docs)
         spans = enumerate_spans(rows, max_length=self.cfg["max_length"])
         scores, _ = score_spans(logits, to_row_spans(rows, spans))
-        log_threshold = math.log(self.cfg["threshold"])
-        log_least = math.log(self.cfg["first_threshold"] or self.cfg["threshold"])
+        log_least = self._log_least()
         # a name is looked up only where it could make the difference
         hopeful = log_sigmoid(scores + self.cfg["mention_name_weight"]) >= log_least
         scores = scores + self._name_bonus(index, docs, spans, hopeful)
@@ -284,13 +282,10 @@ class ELQLinker(IndexedLinker):
             max_mentions=self.cfg["max_mentions"] if self.cfg["spans_key"] else 0,
             limit=self.cfg["mention_limit"],
         )
-        spans, scores, owners = spans[kept], scores[kept], owners[kept]
+        spans, scores = spans[kept], scores[kept]
         vectors, _ = pool_spans(rows.vectors, to_row_spans(rows, spans))
         positions, joint = self._link(index, docs, spans, vectors, log_sigmoid(scores))
-        best = joint[:, 0] if len(joint) else np.zeros(0)
-        accepted = accept_mentions(spans, best, owners, log_threshold=log_threshold, log_first=log_least)
-        shown = np.arange(len(spans)) if self.cfg["spans_key"] else np.flatnonzero(accepted)
-        return self._make_links(index, docs, spans[shown], positions[shown], joint[shown], accepted[shown])
+        return self._decide(index, docs, spans, positions, joint)
 
     def link_spans(self, docs: Sequence[Doc], spans: Sequence[Sequence[Span]]) -> List[List[Link]]:
         """Link given mentions: the entity of each is decided, the mention is believed.
@@ -305,13 +300,7 @@ class ELQLinker(IndexedLinker):
         if not any(len(doc) for doc in docs):
             return [[] for _ in docs]
         rows, _ = self.model.predict(list(docs))
-        offsets = np.cumsum(rows.lengths) - rows.lengths
-        given = [
-            (offset + span.start, offset + span.end)
-            for offset, doc_spans in zip(offsets, spans, strict=True)
-            for span in doc_spans
-        ]
-        array = np.asarray(given, dtype="int64").reshape(-1, 2)
+        array = to_batch(docs, spans)
         row_spans = to_row_spans(rows, array)
         seen = row_spans[:, 1] > row_spans[:, 0]
         array, row_spans = array[seen], row_spans[seen]
@@ -344,10 +333,7 @@ class ELQLinker(IndexedLinker):
         index_loader (Optional[Callable[[], EntityIndex]]): Opens the index.
         """
         validate_get_examples(get_examples, "ELQLinker.initialize")
-        if index_loader is not None:
-            self._attach(index_loader(), encoder=None)
-        index = self._require_index()
-        self.model.set_dim("nO", index.width)
+        self._attach_first(index_loader)
         self.model.initialize(X=[example.x for example in islice(get_examples(), 10)])
         self._report_gold(get_examples())
 

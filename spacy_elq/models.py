@@ -26,7 +26,7 @@ def build_question_tower(tok2vec: Model) -> Model[List[Doc], TowerOutput]:
         "elq_question_tower",
         _forward,
         init=_init,
-        layers=[with_rows(tok2vec), _project(), Linear(nO=3)],
+        layers=[with_rows(tok2vec), projection(), Linear(nO=3)],
         dims={"nO": None},
     )
 
@@ -59,8 +59,10 @@ def _forward(
     return (rows.with_vectors(to_numpy(vectors)), to_numpy(logits)), backprop
 
 
-def _project() -> Model[Floats2d, Floats2d]:
-    """A linear layer that has no parameters, and does nothing, where both widths are the same."""
+def projection() -> Model[Floats2d, Floats2d]:
+    """RETURNS (Model[Floats2d, Floats2d]): A linear layer that has no parameters, and does nothing, where
+    both widths are the same.
+    """
     return Model(
         "elq_projection",
         _project_forward,
@@ -107,7 +109,7 @@ def build_pair_tower(
         "elq_pair_tower",
         _pair_forward,
         init=_pair_init,
-        layers=[with_rows(tok2vec), _project(), entity_encoder],
+        layers=[with_rows(tok2vec), projection(), entity_encoder],
     )
 
 

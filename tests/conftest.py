@@ -214,14 +214,14 @@ def make_pipeline(encoder_path: Path, index: EntityIndex) -> MakePipeline:
 
 
 def train(nlp: Language, docs: List[Doc], *, steps: int, learn_rate: float) -> List[float]:
-    """Update on all docs at once; gives the losses of `elq_linker`."""
+    """Update on all docs at once; gives the losses of the linker, and of what finds its mentions."""
     optimizer = nlp.create_optimizer()
     optimizer.learn_rate = learn_rate
     history = []
     for _ in range(steps):
         losses: Dict[str, float] = {}
         nlp.update([Example(nlp.make_doc(doc.text), doc) for doc in docs], sgd=optimizer, losses=losses)
-        history.append(losses["elq_linker"])
+        history.append(sum(loss for name, loss in losses.items() if name != "transformer"))
     return history
 
 
@@ -355,3 +355,44 @@ def make_tagme(dictionary: AnchorDictionary) -> MakePipeline:
         return nlp
 
     return make
+
+
+@pytest.fixture(scope="session")
+def make_blink(encoder_path: Path, index: EntityIndex) -> MakePipeline:
+    """Makes a pipeline with `elq_span_extractor` and `elq_blink`, the index attached, not trained yet."""
+
+    def make(gold: List[Doc] = (), **settings: object) -> Language:
+        fix_random_seed(0)
+        nlp = spacy.blank("en")
+        transformer = json.loads(json.dumps(TRANSFORMER["config"]))
+        transformer["model"]["name"] = str(encoder_path)
+        nlp.add_pipe("transformer", config=transformer)
+        tok2vec = {"@architectures": "spacy-elq.WordPieceListener.v1"}
+        model = {"@architectures": "spacy-elq.SpanExtractor.v1", "tok2vec": tok2vec}
+        nlp.add_pipe("elq_span_extractor", config={"model": model})
+        context = {"context_encoder": {"name": str(encoder_path)}, "pooling": "mean"}
+        linker = nlp.add_pipe("elq_blink", config={"model": context, **settings})
+        linker.set_index(index)
+        docs = gold or [nlp.make_doc("hello world")]
+        nlp.initialize(lambda: [Example(nlp.make_doc(doc.text), doc) for doc in docs])
+        return nlp
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def single_docs(gold_docs: List[Doc]) -> List[Doc]:
+    """The questions with one mention: a softmax over starts and one over ends cannot tell pairs apart."""
+    return [doc for doc in gold_docs if len(doc.ents) == 1]
+
+
+@pytest.fixture(scope="session")
+def blink_path(
+    tmp_path_factory: pytest.TempPathFactory, make_blink: MakePipeline, single_docs: List[Doc]
+) -> Path:
+    """The two-stage pipeline that knows the questions with one mention, on disk."""
+    nlp = make_blink(single_docs)
+    train(nlp, single_docs, steps=60, learn_rate=0.002)
+    path = tmp_path_factory.mktemp("two-stage") / "blink"
+    nlp.to_disk(path)
+    return path
