@@ -1,5 +1,5 @@
-"""The figures of docs/results.md: `measure` and `ablation` evaluate a pipeline into docs/results.json, `data`
-counts a question set into docs/data.json, `write` makes the tables of both.
+"""The figures of docs/results.md: `measure`, `ablation` and `compare` evaluate pipelines into
+docs/results.json, `data` counts a question set into docs/data.json, `write` makes the tables of both.
 """
 
 import statistics
@@ -12,6 +12,7 @@ import srsly
 import typer
 from spacy.tokens import DocBin
 
+from spacy_elq.cli._util import load_pipeline, save_pipeline
 from spacy_elq.cli.bench import bench
 from spacy_elq.cli.evaluate import evaluate
 from spacy_elq.cli.report import write_html
@@ -39,6 +40,22 @@ PAPER_MAIN = {
     ("wikipedia", "graphquestions_el"): (69.8, 69.8, 69.8, 1.57),
     ("wikipedia_questions", "webqsp_el"): (91.0, 87.0, 89.0, 1.56),
     ("wikipedia_questions", "graphquestions_el"): (74.7, 66.4, 70.3, 1.57),
+}
+# what ELQ is compared with, all on one catalogue and trained on WebQSP_EL, but for TAGME
+SYSTEMS = {
+    "elq": "ELQ: `elq_linker`",
+    "blink": "two stages: `elq_span_extractor`, `elq_blink`",
+    "tagme": "TAGME: `elq_tagme`",
+    "spacy": "spaCy: `ner`, `entity_linker`",
+}
+COMPARISON = "comparison"
+PAPER_SYSTEMS = {
+    ("elq", "webqsp_el"): PAPER_MAIN["questions", "webqsp_el"],
+    ("elq", "graphquestions_el"): PAPER_MAIN["questions", "graphquestions_el"],
+    ("blink", "webqsp_el"): (82.2, 79.4, 80.8, 0.80),
+    ("blink", "graphquestions_el"): (65.3, 61.2, 63.2, 0.78),
+    ("tagme", "webqsp_el"): (53.1, 27.3, 36.1, 2.39),
+    ("tagme", "graphquestions_el"): (49.6, 36.5, 42.0, 3.16),
 }
 PAPER_SECONDS = {"encoder": 0.683, "search": 0.107, "rest": 0.00508}
 PAPER_DATA = {
@@ -69,6 +86,12 @@ the entity; *links*: gold mentions given (the paper, trained on Wikipedia, on We
 90.2); *gold in 10*: gold is among the ten candidates of its mention, where the catalogue has it;
 *unseen*: weak F1 of the questions of whose entities WebQSP_EL train has none; *described*: weak F1 of
 those whose gold entities all have a description.""",
+    "comparison": """Weak match, mentions only and links only (gold mentions given), in percent; questions a
+second: one at a time, on one core, on the questions of the row, all systems in one run of `spacy project run
+comparison`. ELQ, the two stages and spaCy's components are trained on WebQSP_EL train, from the same encoder
+where they have one; TAGME is not trained, and counts hyperlinks. Thresholds, where a system has any, are
+chosen on the development questions of the same set. The paper's BLINK was trained on Wikipedia (its span
+extraction model on WebQSP), on a larger scale; its VCG has 74.7 and 39.0.""",
     "ablations": """In percent, the thresholds chosen on the same set. The paper, on WebQSP_EL dev after 20 of
 100 epochs on Wikipedia: 87.7 in full, 46.1 without hard negatives, 17.2 also without the pretrained
 entity encoder.""",
@@ -127,6 +150,50 @@ def ablation(
 
 
 @app.command()
+def compare(
+    elq: Path = typer.Option(..., help="Pipeline with `elq_linker`"),
+    blink: Path = typer.Option(..., help="Pipeline with `elq_span_extractor` and `elq_blink`"),
+    dictionary: Path = typer.Option(..., help="Dictionary for `elq_tagme`"),
+    own: Path = typer.Option(..., "--spacy", help="Pipeline with spaCy's `ner` and `entity_linker`"),
+    corpus: Path = typer.Option(..., help="Folder of the question sets (.spacy)"),
+    work: Path = typer.Option(..., help="Folder for pipelines with their thresholds, and metrics"),
+    seed: int = typer.Option(0, help="The seed of the trainings"),
+) -> None:
+    """Evaluate ELQ and what it is compared with on the two test sets, with the thresholds of their
+    development sets, and measure their speed; put the rows into docs/results.json in the place of earlier
+    ones.
+    """
+    tagme = work / "models" / "tagme"
+    _save_tagme(dictionary, tagme)
+    for system, pipeline in {"elq": elq, "blink": blink, "tagme": tagme, "spacy": own}.items():
+        for test in TESTS:
+            name = f"{COMPARISON}-{system}-{seed}-{test}"
+            tuned = _tune(pipeline, corpus / f"{test}_dev.spacy", work / "models" / name)
+            data_path, metrics_path = corpus / f"{test}_test.spacy", work / "metrics" / f"{name}.json"
+            metrics = evaluate(str(tuned), data_path, metrics_path, train=corpus / "webqsp_el_train.spacy")
+            row = {"system": system, "setting": COMPARISON, "test": test, "seed": seed}
+            row["threshold_from"] = f"{test}_dev"
+            speed = bench(str(tuned), data_path, [1], n_threads=1)
+            _put({**row, **_figures(metrics), **_speed(speed)})
+
+
+def _save_tagme(dictionary: Path, output: Path) -> None:
+    nlp = spacy.blank("en")
+    # link probabilities below 0.1, the least of TAGME's second version, cost time and change nothing on dev
+    config = {"dictionary": str(dictionary.absolute()), "min_link_probability": 0.1}
+    nlp.add_pipe("elq_tagme", config=config)
+    save_pipeline(nlp, output)
+
+
+def _tune(pipeline: Path, dev: Path, output: Path) -> Path:
+    """RETURNS (Path): The pipeline with thresholds for the questions of `dev`, or as it is if it has none."""
+    if "threshold" not in load_pipeline(str(pipeline))[1].cfg:
+        return pipeline
+    threshold(str(pipeline), dev, output=output)
+    return output
+
+
+@app.command()
 def data(
     corpus_path: Path = typer.Argument(..., help="A question set (.spacy), or a folder of them"),
     index_path: Path = typer.Argument(..., help="The index whose catalogue is looked at"),
@@ -170,6 +237,13 @@ def write() -> None:
         "## Table 2: weak match, in percent",
         _table((*header, "P", "R", "F1", "questions/s", "γ from", "seeds"), _main_rows(rows)),
         _TEXTS["main"],
+        "## ELQ beside its baselines",
+        _table(
+            ("system", "test", "P", "R", "F1", "mentions", "links", "questions/s", "entities", "seeds"),
+            _comparison_rows(rows),
+        ),
+        _TEXTS["comparison"],
+        _compared(rows),
         "## Mentions only, links only, candidates, unseen entities",
         _table(
             (*header, "strong", "mentions", "links", "gold in 10", "unseen", "described"),
@@ -202,7 +276,7 @@ def _figures(metrics: Dict[str, Any]) -> Dict[str, Any]:
         "weak_r": round(metrics["weak"]["r"], 4),
         "candidates_recall": round(metrics["candidates_recall"], 4),
         **{f"weak_{name}": round(metrics[name]["weak"]["f"], 4) for name in _groups(metrics)},
-        "threshold": round(metrics["threshold"], 4),
+        "threshold": metrics["threshold"] and round(metrics["threshold"], 4),
         "first_threshold": metrics["first_threshold"] and round(metrics["first_threshold"], 4),
         "commit": _commit(),
         "errors": {kind: len(records) for kind, records in errors.items()},
@@ -274,6 +348,51 @@ def _main_rows(rows: List[Dict[str, Any]]) -> List[Tuple[str, ...]]:
             )
         )
     return table
+
+
+def _compared_groups(rows: List[Dict[str, Any]]) -> Dict[Tuple[str, str], List[Dict[str, Any]]]:
+    """RETURNS: The rows of the comparison by test and system, a seed each."""
+    groups: Dict[Tuple[str, str], List[Dict[str, Any]]] = {}
+    for test in TESTS:
+        for system in SYSTEMS:
+            own = [r for r in rows if (r["system"], r["setting"], r["test"]) == (system, COMPARISON, test)]
+            if own:
+                groups[test, system] = own
+    return groups
+
+
+def _comparison_rows(rows: List[Dict[str, Any]]) -> List[Tuple[str, ...]]:
+    table = []
+    for (test, system), group in _compared_groups(rows).items():
+        shown = [_mean(group, key) for key in ("weak_p", "weak_r", "weak")]
+        speed = _mean(group, "questions_per_second", 1.0)
+        beside = [f" ({x})" for x in PAPER_SYSTEMS.get((system, test), ())] or [""] * 4
+        weak = [f"{x}{y}" for x, y in zip(shown, beside[:3], strict=True)]
+        details = [_mean(group, key) for key in ("mentions", "links")]
+        entities, seeds = f"{group[0]['entities']:,}", str(len(group))
+        table.append((SYSTEMS[system], TESTS[test], *weak, *details, f"{speed}{beside[3]}", entities, seeds))
+    return table
+
+
+def _compared(rows: List[Dict[str, Any]]) -> str:
+    """RETURNS (str): Where ELQ is ahead and where it is not, in words."""
+    groups = _compared_groups(rows)
+    lines = []
+    for (test, system), group in groups.items():
+        elq = groups.get((test, "elq"))
+        if system == "elq" or elq is None:
+            continue
+        means = [
+            [statistics.mean(row[key] for row in own) for key in ("weak", "questions_per_second")]
+            for own in (elq, group)
+        ]
+        gain, ratio = 100 * (means[0][0] - means[1][0]), means[0][1] / means[1][1]
+        ahead = "ahead of" if gain > 0 else "NOT ahead of"
+        lines.append(
+            f"- {TESTS[test]}: ELQ is {ahead} {SYSTEMS[system]} by {gain:+.1f} weak F1, "
+            f"at {ratio:.2f} times its questions a second."
+        )
+    return "\n".join(lines) or "Not measured yet."
 
 
 def _detail_rows(rows: List[Dict[str, Any]]) -> List[Tuple[str, ...]]:

@@ -194,6 +194,11 @@ class Errors:
         "Name two pieces that it has and does not use otherwise: `start_mark` and `end_mark` of "
         "spacy-elq.ContextTower.v1."
     )
+    E080 = (
+        "[spacy-elq E080] The dictionary {dictionary} and the index {index} were made from different "
+        "catalogues. Make the dictionary from that of the index: python -m spacy elq dictionary anchors.tsv "
+        "entities.jsonl {dictionary}"
+    )
 
 
 class Warnings:

@@ -3,6 +3,7 @@
 from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple
 
 import numpy as np
+from spacy.pipeline import EntityLinker
 from spacy.scorer import PRFScore
 from spacy.tokens import Doc, Span
 from spacy.training import Example
@@ -105,7 +106,7 @@ def count_links(
     scores = {name: PRFScore() for name in METRICS if name != "links" or links is not None}
     for i, example in enumerate(examples):
         gold = [mention_of(span) for span in gold_spans(example.reference, key=gold_key)]
-        found = [mention_of(span) for span in example.predicted.ents if span.kb_id_]
+        found = [mention_of(span) for span in example.predicted.ents if is_linked(span)]
         _count(scores["weak"], gold, found, is_weak_match)
         _count(scores["strong"], gold, found, lambda g, p: g == p)
         _count(scores["mentions"], gold, found, _overlap)
@@ -129,6 +130,11 @@ def find_errors(gold: List[Mention], found: List[Mention]) -> List[Error]:
     missed = [(link, None) for i, link in enumerate(gold) if i not in {g for g, _ in wrong}]
     extra = [(None, link) for i, link in enumerate(found) if i not in {p for _, p in wrong}]
     return [*((gold[g], found[p]) for g, p in wrong), *missed, *extra]
+
+
+def is_linked(span: Span) -> bool:
+    """RETURNS (bool): Whether a span has an entity; spaCy's own linker says so if it found none."""
+    return span.kb_id_ not in ("", EntityLinker.NIL)
 
 
 def mention_of(span: Span) -> Mention:

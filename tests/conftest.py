@@ -16,7 +16,8 @@ from tagme_world import build, write_world
 from thinc.api import fix_random_seed
 from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel, BertTokenizerFast
 
-from spacy_elq.baselines.dictionary import AnchorDictionary
+from spacy_elq.baselines.dictionary import AnchorDictionary, build_dictionary
+from spacy_elq.baselines.knowledge import build_kb_loader
 from spacy_elq.corpora import Report, questions_to_docs, read_questions
 from spacy_elq.entity_encoder import EntityEncoder
 from spacy_elq.index import EntityIndex, build_index, encode_catalogue
@@ -68,6 +69,7 @@ from [georgia](E6) to [paris](E1) and [new york city](E5)
 how do i boil an egg
 what time is it
 """
+ANCHORS = "Mercury\tE3\t3\nMercury\tE4\t1\nJaguar\tE9\t1\nJaguar\tE10\t1\nNYC\tE5\t4\n"
 TRANSFORMER = {
     "factory": "transformer",
     "config": {
@@ -394,5 +396,35 @@ def blink_path(
     nlp = make_blink(single_docs)
     train(nlp, single_docs, steps=60, learn_rate=0.002)
     path = tmp_path_factory.mktemp("two-stage") / "blink"
+    nlp.to_disk(path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def anchors(catalogue_path: Path, tmp_path_factory: pytest.TempPathFactory) -> AnchorDictionary:
+    """A dictionary of the ten entities."""
+    folder = tmp_path_factory.mktemp("names")
+    (folder / "anchors.tsv").write_text(ANCHORS, encoding="utf8")
+    return build_dictionary(folder / "anchors.tsv", catalogue_path, folder / "dictionary")[0]
+
+
+@pytest.fixture(scope="session")
+def own_path(
+    anchors: AnchorDictionary,
+    index: EntityIndex,
+    single_docs: List[Doc],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Path:
+    """A pipeline of spaCy's own components that found the mentions of the questions in training, on disk."""
+    fix_random_seed(0)
+    nlp = spacy.blank("en")
+    nlp.add_pipe("ner")
+    nlp.add_pipe("sentencizer")
+    config = {"get_candidates": {"@misc": "spacy-elq.NameCandidates.v1"}}
+    linker = nlp.add_pipe("entity_linker", config=config)
+    linker.set_kb(build_kb_loader(anchors.path, index.path))
+    nlp.initialize(lambda: [Example(nlp.make_doc(doc.text), doc) for doc in single_docs])
+    train(nlp, single_docs, steps=25, learn_rate=0.01)
+    path = tmp_path_factory.mktemp("own") / "pipeline"
     nlp.to_disk(path)
     return path

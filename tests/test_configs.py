@@ -10,10 +10,10 @@ from spacy_elq.linker import DEFAULT_CONFIG
 
 CONFIGS = sorted((Path(__file__).parent.parent / "configs").glob("*.cfg"))
 SCORES = [f"elq_{name}_{x}" for name in ("weak", "strong", "mentions", "links") for x in "prf"]
-SCORES += ["elq_pairs_acc"]
+SCORES += ["elq_pairs_acc", "ents_f", "nel_micro_f"]
 # those that make a linker of their own, not one that trains the encoders or sources a pipeline
 LINKERS = [path for path in CONFIGS if 'factory = "elq_linker"' in path.read_text(encoding="utf8")]
-OTHERS = {"elq_blink.cfg", "elq_finetune.cfg", "elq_pairs.cfg"}
+OTHERS = {"elq_blink.cfg", "elq_finetune.cfg", "elq_pairs.cfg", "spacy_linker.cfg"}
 
 each_config = pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
 each_linker_config = pytest.mark.parametrize("path", LINKERS, ids=lambda path: path.name)
@@ -43,7 +43,7 @@ def test_there_are_configs():
 @each_config
 def test_config_is_complete(path, load):
     nlp = load_model_from_config(load(path), auto_fill=False, validate=True)
-    assert nlp.pipe_names[-1] in ("elq_linker", "elq_pairs", "elq_blink")
+    assert nlp.pipe_names[-1] in ("elq_linker", "elq_pairs", "elq_blink", "entity_linker")
 
 
 @each_linker_config

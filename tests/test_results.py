@@ -1,5 +1,6 @@
 """`scripts/results.py`, on the tiny world: the rows that the tables are made of."""
 
+import importlib.util
 import json
 import shutil
 import subprocess
@@ -69,3 +70,52 @@ def test_the_questions_stay_out_of_what_is_committed(made):
     for path in (made / "docs").iterdir():
         assert "what is the capital" not in path.read_text(encoding="utf8")
     assert list((made / "work" / "metrics").glob("*.html"))
+
+
+@pytest.fixture(scope="module")
+def script():
+    spec = importlib.util.spec_from_file_location("results", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_all_systems_are_compared_in_one_run(
+    script, trained_path, blink_path, anchors, own_path, gold_docs, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    for name in ("webqsp_el_train", *(f"{test}_{part}" for test in script.TESTS for part in ("dev", "test"))):
+        (tmp_path / "corpus").mkdir(exist_ok=True)
+        DocBin(docs=gold_docs[:4], store_user_data=True).to_disk(tmp_path / "corpus" / f"{name}.spacy")
+    places = {"corpus": tmp_path / "corpus", "work": tmp_path / "work", "seed": 0}
+    pipelines = {"elq": trained_path, "blink": blink_path, "dictionary": anchors.path, "own": own_path}
+    script.compare(**pipelines, **places)
+    rows = json.loads((tmp_path / "docs" / "results.json").read_text(encoding="utf8"))
+    assert {(row["system"], row["test"]) for row in rows} == {
+        (system, test) for system in ("elq", "blink", "tagme", "spacy") for test in script.TESTS
+    }
+    assert all(row["questions_per_second"] > 0 and row["setting"] == "comparison" for row in rows)
+    assert {row["system"]: row["threshold"] is None for row in rows}["spacy"]
+    script.write()
+    page = (tmp_path / "docs" / "results.md").read_text(encoding="utf8")
+    assert "| ELQ: `elq_linker` | WebQSP_EL | 100.0 (90.0) | 100.0 (85.0) | 100.0 (87.4) | 100.0 |" in page
+    assert "(42.0)" in page
+    # they are in no other table
+    assert page.count("| ELQ: `elq_linker` |") == 2
+    assert "ELQ is ahead of TAGME: `elq_tagme` by +" in page
+
+
+def test_a_baseline_that_is_ahead_is_named(script):
+    rows = [
+        {
+            "system": system,
+            "setting": "comparison",
+            "test": "webqsp_el",
+            "weak": weak,
+            "questions_per_second": 9,
+        }
+        for system, weak in (("elq", 0.5), ("spacy", 0.75))
+    ]
+    line = "- WebQSP_EL: ELQ is NOT ahead of spaCy: `ner`, `entity_linker` by -25.0 weak F1, at 1.00 times"
+    assert script._compared(rows).startswith(line)
+    assert script._compared([]) == "Not measured yet."

@@ -87,6 +87,11 @@ class AnchorDictionary:
         """RETURNS (Dict[str, Any]): What tells this dictionary from others: catalogue, entities, names."""
         return {"catalogue": self.meta["catalogue"], "count": len(self), "anchors": len(self._keys)}
 
+    @property
+    def keys(self) -> Array:
+        """RETURNS (Array): (anchors,) what each name is looked up by, ascending; see `name_key`."""
+        return self._keys
+
     def entity(self, position: int) -> Entity:
         """RETURNS (Entity): The entity at a position."""
         return self._records.get(position)

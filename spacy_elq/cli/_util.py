@@ -9,11 +9,13 @@ from typing import Any, Callable, List, Tuple, TypeVar, cast
 
 import typer
 from spacy.language import Language
+from spacy.pipeline import EntityLinker
 from spacy.tokens import Doc, DocBin
 from spacy.training import Example
 from spacy.util import load_model
 from tqdm import tqdm
 
+from ..baselines.knowledge import KBLinker
 from ..errors import ELQError, Errors
 from ..gold import gold_spans
 from ..types import Linker
@@ -64,6 +66,8 @@ def load_pipeline(path: str) -> Tuple[Language, Linker]:
 def find_linker(nlp: Language, path: str) -> Linker:
     """RETURNS (Linker): The first component of a pipeline that is one."""
     for _, pipe in nlp.pipeline:
+        if isinstance(pipe, EntityLinker):
+            return KBLinker(pipe)
         if hasattr(pipe, "link_spans"):
             return cast(Linker, pipe)
     raise ELQError(Errors.E009.format(pipeline=path, pipes=", ".join(nlp.pipe_names) or "none"))

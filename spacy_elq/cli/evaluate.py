@@ -15,7 +15,7 @@ from wasabi import msg
 
 from ..corpora.base import KIND
 from ..gold import align_span, gold_spans
-from ..scorer import count_links, find_errors, mention_of
+from ..scorer import count_links, find_errors, is_linked, mention_of
 from ..types import Entities, Linker
 from ._util import command, load_pipeline, process, read_docs, read_gold, set_settings
 
@@ -71,7 +71,7 @@ def evaluate(
         for name, group in _split(examples, ids, key).items():
             metrics[name] = _measure(group, linker)
     described = [example for example in examples if _is_described(example, linker)]
-    if len(described) < len(examples):
+    if 0 < len(described) < len(examples):
         metrics["described"] = _measure(described, linker)
     kinds = {kind: None for example in examples if (kind := _kind(example))}
     metrics["kinds"] = {
@@ -81,8 +81,8 @@ def evaluate(
     metrics["errors"] = _describe_errors(examples, linker)
     metrics["entities"] = len(_index(linker))
     metrics["questions_per_second"] = speed
-    metrics["threshold"] = linker.cfg["threshold"]
-    metrics["first_threshold"] = linker.cfg["first_threshold"]
+    metrics["threshold"] = linker.cfg.get("threshold")
+    metrics["first_threshold"] = linker.cfg.get("first_threshold")
     metrics["gold_key"] = linker.cfg["gold_key"]
     output.parent.mkdir(parents=True, exist_ok=True)
     srsly.write_json(output, metrics)
@@ -148,7 +148,7 @@ def _describe_errors(examples: List[Example], linker: Linker) -> Dict[str, List[
     errors: Dict[str, List[Dict[str, str]]] = {"missed": [], "wrong": [], "specific": [], "extra": []}
     for example in examples:
         gold = [mention_of(s) for s in gold_spans(example.reference, key=linker.cfg["gold_key"])]
-        links = [mention_of(ent) for ent in example.predicted.ents if ent.kb_id_]
+        links = [mention_of(ent) for ent in example.predicted.ents if is_linked(ent)]
         for wanted, got in find_errors(gold, links):
             kind = "missed" if got is None else "extra" if wanted is None else "wrong"
             start, end, _ = wanted or got or (0, 0, "")

@@ -14,7 +14,7 @@ from wasabi import msg
 from ..corpora.base import KIND
 from ..errors import ELQError, Errors
 from ..gold import GOLD_KEY, gold_spans
-from ..scorer import METRICS, is_weak_match, match, mention_of
+from ..scorer import METRICS, is_linked, is_weak_match, match, mention_of
 from ._util import command, read_docs
 from .evaluate import predictions_path
 
@@ -115,7 +115,7 @@ def _rows(metrics: Dict[str, Any]) -> List[Tuple[str, ...]]:
 def _render(found: Doc, gold: Doc, key: str, kb_url: str) -> Tuple[bool, List[Dict[str, Any]]]:
     """RETURNS (Tuple[bool, List[Dict[str, Any]]]): Whether all is right, and what displaCy shows."""
     right = [mention_of(span) for span in gold_spans(gold, key=key)]
-    ents = [ent for ent in found.ents if ent.kb_id_]
+    ents = [ent for ent in found.ents if is_linked(ent)]
     links = [mention_of(ent) for ent in ents]
     pairs = match(right, links, is_weak_match)
     hits = {p for _, p in pairs}
