@@ -27,14 +27,14 @@ from .gold import collect_gold, span_texts, to_docs
 from .index import EntityIndex, copy_index, find_place, record_place
 from .losses import LINKING_LOSSES
 from .negatives import Negatives
-from .scorer import Mention, link_gold
+from .scorer import ScoresLinks
 from .settings import Rule, check_settings, threshold_rules
 from .types import Alternative, Array, Link
 
 logger = logging.getLogger("spacy")
 
 
-class IndexedLinker(TrainablePipe):
+class IndexedLinker(ScoresLinks, TrainablePipe):
     """A linker whose candidates are the entities of an index that are nearest to the vector of a mention."""
 
     def __init__(
@@ -250,26 +250,6 @@ class IndexedLinker(TrainablePipe):
     def add_label(self, label: str) -> int:
         """Not supported: labels belong to the catalogue."""
         raise ELQError(Errors.E008.format(name=self.name))
-
-    def score(self, examples: Iterable[Example], **kwargs: Any) -> Dict[str, Any]:
-        """Score a batch of processed examples.
-
-        examples (Iterable[Example]): With predicted docs that went through the pipeline.
-        RETURNS (Dict[str, Any]): The scores; see `spacy_elq.scorer.linker_score`.
-        """
-        if self.scorer is None:
-            return {}
-        examples = list(examples)
-        links = self.link_gold(examples)
-        return self.scorer(examples, links=links, gold_key=self.cfg["gold_key"], **kwargs)
-
-    def link_gold(self, examples: Sequence[Example], *, batch_size: int = 128) -> List[List[Mention]]:
-        """Link the gold mentions of processed examples, for the metric "links".
-
-        RETURNS (List[List[Mention]]): Per example (start_char, end_char, id) of what can be linked, at
-            the place that gold has.
-        """
-        return link_gold(self.link_spans, examples, gold_key=self.cfg["gold_key"], batch_size=batch_size)
 
     # ------------------------------------------------------------------ on disk
 

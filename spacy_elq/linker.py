@@ -17,7 +17,7 @@ from .indexed import IndexedLinker
 from .losses import mention_loss
 from .models import TowerOutput
 from .negatives import Negatives
-from .scorer import linker_score
+from .scorer import SCORE_WEIGHTS, linker_score
 from .settings import Rule
 from .spans import enumerate_spans, overlap_any, pool_spans, score_spans, to_row_spans
 from .types import Array, Link, Rows
@@ -75,14 +75,7 @@ in_batch = true
     "elq_linker",
     assigns=["doc.ents", "token.ent_iob", "token.ent_type", "token.ent_kb_id"],
     default_config=DEFAULT_CONFIG,
-    default_score_weights={
-        "elq_weak_f": 1.0,
-        "elq_weak_p": 0.0,
-        "elq_weak_r": 0.0,
-        "elq_strong_f": 0.0,
-        "elq_mentions_f": 0.0,
-        "elq_links_f": 0.0,
-    },
+    default_score_weights=SCORE_WEIGHTS,
 )
 def make_elq_linker(
     nlp: Language,

@@ -16,6 +16,15 @@ Mention = Tuple[int, int, str]
 Error = Tuple[Optional[Mention], Optional[Mention]]
 Scores = Dict[str, PRFScore]
 METRICS = ("weak", "strong", "mentions", "links")
+# what a linker is trained for, unless the config says otherwise
+SCORE_WEIGHTS: Dict[str, Optional[float]] = {
+    "elq_weak_f": 1.0,
+    "elq_weak_p": 0.0,
+    "elq_weak_r": 0.0,
+    "elq_strong_f": 0.0,
+    "elq_mentions_f": 0.0,
+    "elq_links_f": 0.0,
+}
 
 
 def make_linker_scorer(spans_key: str = "sc") -> Callable:
@@ -83,6 +92,35 @@ def link_gold(
                 ]
             )
     return results
+
+
+class ScoresLinks:
+    """What components that link have in common: how they are scored."""
+
+    cfg: Dict[str, Any]
+    scorer: Optional[Callable] = None
+    # every linker has its own way
+    link_spans: Callable[[Sequence[Doc], Sequence[Sequence[Span]]], List[List[Link]]]
+
+    def score(self, examples: Iterable[Example], **kwargs: Any) -> Dict[str, Any]:
+        """Score a batch of processed examples.
+
+        examples (Iterable[Example]): With predicted docs that went through the pipeline.
+        RETURNS (Dict[str, Any]): The scores; see `linker_score`.
+        """
+        if self.scorer is None:
+            return {}
+        examples = list(examples)
+        links = self.link_gold(examples)
+        return self.scorer(examples, links=links, gold_key=self.cfg["gold_key"], **kwargs)
+
+    def link_gold(self, examples: Sequence[Example], *, batch_size: int = 128) -> List[List[Mention]]:
+        """Link the gold mentions of processed examples, for the metric "links".
+
+        RETURNS (List[List[Mention]]): Per example (start_char, end_char, id) of what can be linked, at
+            the place that gold has.
+        """
+        return link_gold(self.link_spans, examples, gold_key=self.cfg["gold_key"], batch_size=batch_size)
 
 
 def _fitting_gold(example: Example, key: str) -> List[Tuple[Span, Span]]:

@@ -16,7 +16,7 @@ from ..gold import GOLD_KEY, collect_gold, to_batch
 from ..index import EntityIndex
 from ..indexed import IndexedLinker
 from ..negatives import Negatives
-from ..scorer import linker_score
+from ..scorer import SCORE_WEIGHTS, linker_score
 from ..settings import Rule
 from ..types import Array, Link
 from .context import MentionInput
@@ -69,14 +69,7 @@ in_batch = true
     "elq_blink",
     assigns=["doc.ents", "token.ent_iob", "token.ent_type", "token.ent_kb_id"],
     default_config=DEFAULT_CONFIG,
-    default_score_weights={
-        "elq_weak_f": 1.0,
-        "elq_weak_p": 0.0,
-        "elq_weak_r": 0.0,
-        "elq_strong_f": 0.0,
-        "elq_mentions_f": 0.0,
-        "elq_links_f": 0.0,
-    },
+    default_score_weights=SCORE_WEIGHTS,
 )
 def make_elq_blink(
     nlp: Language,

@@ -9,13 +9,12 @@ import numpy as np
 from spacy.kb import Candidate, InMemoryLookupKB, KnowledgeBase
 from spacy.pipeline import EntityLinker
 from spacy.tokens import Doc, Span
-from spacy.training import Example
 from spacy.vocab import Vocab
 
 from ..errors import ELQError, Errors
 from ..gold import GOLD_KEY
 from ..index import EntityIndex
-from ..scorer import Mention, link_gold
+from ..scorer import ScoresLinks
 from ..types import Alternative, Array, Entity, Link
 from .dictionary import AnchorDictionary
 from .spotting import name_key
@@ -120,7 +119,7 @@ class KBEntities:
         return np.asarray([self._positions.get(id_, -1) for id_ in ids], dtype="int64")
 
 
-class KBLinker:
+class KBLinker(ScoresLinks):
     """spaCy's `entity_linker` as the commands see a linker. It has no threshold to choose."""
 
     def __init__(self, pipe: EntityLinker) -> None:
@@ -158,12 +157,6 @@ class KBLinker:
         order = [id_, *sorted(found.keys() - {id_}, key=lambda other: -found[other])]
         alternatives = [Alternative(other, other, found[other]) for other in order]
         return Link(span.start, span.end, id_, id_, span.label_, found[id_], alternatives)
-
-    def link_gold(self, examples: Sequence[Example], *, batch_size: int = 128) -> List[List[Mention]]:
-        """RETURNS (List[List[Mention]]): Per example, what becomes of the gold mentions; see
-        `spacy_elq.scorer.link_gold`.
-        """
-        return link_gold(self.link_spans, examples, gold_key=self.cfg["gold_key"], batch_size=batch_size)
 
 
 def _with_entity(doc: Doc, span: Span) -> Doc:

@@ -11,7 +11,6 @@ from spacy import util
 from spacy.language import Language
 from spacy.pipeline.pipe import Pipe, deserialize_config
 from spacy.tokens import Doc, Span
-from spacy.training import Example
 from thinc.api import Config
 
 from ..annotate import EXISTING_ENTS, write_links
@@ -19,7 +18,7 @@ from ..decode import accept_mentions
 from ..errors import ELQError, Errors
 from ..gold import GOLD_KEY, to_docs
 from ..index import find_place, record_place
-from ..scorer import Mention, link_gold, linker_score
+from ..scorer import ScoresLinks, linker_score
 from ..settings import Rule, check_settings, threshold_rules
 from ..types import Alternative, Array, Link
 from .dictionary import AnchorDictionary, ranges
@@ -90,7 +89,7 @@ def make_elq_tagme(
     )
 
 
-class ELQTagme(Pipe):
+class ELQTagme(ScoresLinks, Pipe):
     """Finds names of a dictionary in short text and links them by how often they are links, how often to
     which entity, and which entities are linked from the same pages. There is nothing to train.
     """
@@ -269,26 +268,6 @@ class ELQTagme(Pipe):
         links (List[List[Link]]): What `predict` returned for them.
         """
         write_links(docs, links, existing_ents=self.cfg["existing_ents"])
-
-    def score(self, examples: Iterable[Example], **kwargs: Any) -> Dict[str, Any]:
-        """Score a batch of processed examples.
-
-        examples (Iterable[Example]): With predicted docs that went through the pipeline.
-        RETURNS (Dict[str, Any]): The scores; see `spacy_elq.scorer.linker_score`.
-        """
-        if self.scorer is None:
-            return {}
-        examples = list(examples)
-        links = self.link_gold(examples)
-        return self.scorer(examples, links=links, gold_key=self.cfg["gold_key"], **kwargs)
-
-    def link_gold(self, examples: Sequence[Example], *, batch_size: int = 128) -> List[List[Mention]]:
-        """Link the gold mentions of processed examples, for the metric "links".
-
-        RETURNS (List[List[Mention]]): Per example (start_char, end_char, id) of what can be linked, at
-            the place that gold has.
-        """
-        return link_gold(self.link_spans, examples, gold_key=self.cfg["gold_key"], batch_size=batch_size)
 
     # ------------------------------------------------------------------ on disk
 
