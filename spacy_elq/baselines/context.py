@@ -75,10 +75,11 @@ def _find_marks(model: Model) -> Marks:
     """RETURNS (Marks): The numbers of the marks in the encoder's vocabulary."""
     tokenizer: Any = model.layers[0].tokenizer  # type: ignore[attr-defined]
     own = [model.attrs["start_mark"], model.attrs["end_mark"]]
-    for mark in own:
-        if mark not in tokenizer.vocab:
-            raise ELQError(Errors.E079.format(mark=mark, name=model.layers[0].attrs["name"]))
     start, end = tokenizer.convert_tokens_to_ids(own)
+    # not by asking for the vocabulary, which is made anew every time
+    for mark, id_ in zip(own, (start, end), strict=True):
+        if id_ in (None, tokenizer.unk_token_id):
+            raise ELQError(Errors.E079.format(mark=mark, name=model.layers[0].attrs["name"]))
     return Marks(tokenizer.cls_token_id, tokenizer.sep_token_id, start, end, tokenizer.pad_token_id or 0)
 
 
