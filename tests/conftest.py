@@ -9,6 +9,7 @@ import faiss
 import pytest
 import spacy
 import torch
+from hypothesis import settings
 from spacy.language import Language
 from spacy.tokens import Doc
 from spacy.training import Example
@@ -23,6 +24,9 @@ from spacy_elq.entity_encoder import EntityEncoder
 from spacy_elq.index import EntityIndex, build_index, encode_catalogue
 
 torch.set_num_threads(1)
+# machines are shared: how long an example takes says nothing
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")
 
 ENTITIES = [
     {

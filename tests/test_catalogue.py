@@ -3,7 +3,7 @@ import re
 import unicodedata
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spacy_elq.catalogue import (
@@ -178,7 +178,6 @@ def test_a_title_in_any_script_is_read_as_it_is(write, ensure_ascii):
 texts = st.text()
 
 
-@settings(deadline=None)
 @given(
     st.builds(
         Entity,

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spacy_elq.negatives import build_hard_negatives
@@ -37,7 +37,6 @@ def batches(draw):
     return rng.normal(size=(mentions, entities)), np.asarray(gold, dtype="int64"), found
 
 
-@settings(deadline=None)
 @given(batches(), st.integers(0, 6), st.booleans())
 def test_equals_a_plain_loop(batch, hard, in_batch):
     vectors, gold, found = batch

@@ -359,7 +359,7 @@ def naive_loss(rows, entities, gold, pool):
     return np.mean(losses) if losses else 0.0
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(batches())
 def test_loss_and_gradient(batch):
     rows, entities, gold, pool = batch

@@ -116,7 +116,7 @@ def test_docs_of_a_batch_have_the_rows_they_have_alone(rows_of):
 
 
 @given(st.lists(st.lists(WORDS, max_size=30), min_size=1, max_size=3))
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_alignment_is_in_reading_order_and_complete(rows_of, texts):
     docs = docs_of(*(" ".join(words) for words in texts))
     if not any(len(doc) for doc in docs):

@@ -1,6 +1,6 @@
 import pytest
 import spacy
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from spacy.tokens import Doc, Span
 from spacy.training import Example
@@ -45,7 +45,6 @@ matrices = st.tuples(st.integers(0, 5), st.integers(0, 5)).flatmap(
 )
 
 
-@settings(deadline=None)
 @given(matrices)
 def test_match_is_a_maximum_matching(matrix):
     columns, right = matrix
@@ -72,7 +71,6 @@ overlapping = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(overlapping, apart)
 def test_counts_add_up_and_never_exceed(gold, found):
     scores = counts([make_example(gold, found)])

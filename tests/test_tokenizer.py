@@ -2,7 +2,7 @@ import unicodedata
 
 import pytest
 import spacy
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from transformers.models.bert.tokenization_bert import BasicTokenizer
 
@@ -25,7 +25,6 @@ def test_words(text, words):
     assert split_words(text) == words
 
 
-@settings(deadline=None)
 @given(st.text(st.characters(codec="utf-8", exclude_categories=("C", "Zl", "Zp")), max_size=40))
 def test_words_are_those_of_bert(text):
     # BERT brings characters into their composed form first, which is not ours to do with a text
@@ -33,7 +32,6 @@ def test_words_are_those_of_bert(text):
     assert split_words(text) == BasicTokenizer(do_lower_case=False, strip_accents=False).tokenize(text)
 
 
-@settings(deadline=None)
 @given(st.text(max_size=30))
 def test_the_text_stays_as_it_is(text):
     assert BertTokenizer(spacy.blank("en").vocab)(text).text == text
