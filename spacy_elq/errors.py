@@ -146,6 +146,18 @@ class Errors:
     )
     E053 = "[spacy-elq E053] {path} is there already. Name another folder, or remove it."
     E054 = "[spacy-elq E054] {path} is a file; with --chunk the output is a folder of files."
+    E090 = (
+        "[spacy-elq E090] A transformer that was made by `spacy elq quantize` cannot be trained. Train the "
+        "pipeline that it was made from, then quantize again."
+    )
+    E091 = (
+        "[spacy-elq E091] ONNX Runtime is needed for this, and cannot be imported ({problem}). Install it: "
+        "pip install 'spacy-elq[onnx]'"
+    )
+    E092 = (
+        "[spacy-elq E092] The pipeline {pipeline} has no `transformer` component whose model torch runs: "
+        "there is nothing to quantize. Its components: {pipes}."
+    )
 
     # Baselines
     E070 = (

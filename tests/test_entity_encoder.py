@@ -325,3 +325,15 @@ def test_what_a_tower_learned_is_in_its_encoder_and_in_its_bytes(tower):
     copy = tower().from_bytes(model.to_bytes())
     np.testing.assert_array_equal(copy.predict(CATALOGUE), expected)
     np.testing.assert_allclose(copy.attrs["encoder"].encode(CATALOGUE, batch_size=64), expected, atol=1e-5)
+
+
+def test_int8_gives_nearly_the_same_vectors(encoder_path):
+    entities = [Entity("E1", "Paris", "Capital of France."), Entity("E2", "Jaguar", "A big cat.")]
+    exact, int8 = (EntityEncoder(str(encoder_path), max_length=48, int8=x) for x in (False, True))
+    vectors = [encoder.encode(entities, batch_size=2) for encoder in (exact, int8)]
+    norms = [np.linalg.norm(v, axis=1) for v in vectors]
+    assert ((vectors[0] * vectors[1]).sum(1) / norms[0] / norms[1]).min() > 0.98
+    assert not np.allclose(*vectors, atol=1e-6)
+    # for questions they are vectors of the same encoder; an encoding that was begun is not gone on with
+    assert int8.fingerprint == exact.fingerprint
+    assert {**exact.settings, "int8": True} == int8.settings

@@ -10,7 +10,7 @@ PACKAGE = Path(__file__).parent.parent / "spacy_elq"
 # from the bottom up; modules of one layer do not know each other
 LAYERS = [
     {"about", "errors", "types", "threads"},
-    {"spans", "losses", "decode", "catalogue", "rows", "tensors", "tokenizer", "settings"},
+    {"spans", "losses", "decode", "catalogue", "rows", "tensors", "tokenizer", "settings", "engine"},
     {"index", "entity_encoder"},
     {"models", "gold", "negatives", "scorer", "callbacks", "annotate"},
     {"indexed"},
@@ -22,7 +22,7 @@ LAYERS = [
 NEIGHBOURS = {("scorer", "gold")}
 # and these know less than their layer may
 ONLY = {
-    "entity_encoder": {"errors", "types"},
+    "entity_encoder": {"engine", "errors", "types"},
     "spans": {"types"},
     "losses": {"types"},
     "decode": {"types"},
@@ -30,9 +30,15 @@ ONLY = {
 # arithmetic sees arrays, nothing else
 ARRAYS_ONLY = {"spans", "losses", "decode"}
 NOT_ARRAYS = {"spacy", "spacy_transformers", "thinc", "torch", "transformers", "faiss"}
-# heavy libraries, each in one module
-HOME = {"faiss": "index.backend", "torch": "entity_encoder", "ray": "baselines"}
-HOME_OF_NAMES = {"AutoModel": "entity_encoder", "AutoTokenizer": "entity_encoder"}
+# heavy libraries, each in one module; torch in the one that runs encoders and in the one that is an encoder
+HOMES = {
+    "faiss": {"index.backend"},
+    "torch": {"engine", "entity_encoder"},
+    "onnx": {"engine"},
+    "onnxruntime": {"engine"},
+    "ray": {"baselines"},
+}
+HOMES_OF_NAMES = {"AutoModel": {"entity_encoder"}, "AutoTokenizer": {"entity_encoder"}}
 
 
 def modules():
@@ -80,9 +86,9 @@ def foreign_breaches(name, imported):
     breaches = []
     for target in imported:
         top, last = target.split(".")[0], target.split(".")[-1]
-        home = HOME.get(top) or HOME_OF_NAMES.get(last)
-        if home is not None and name != home and not name.startswith(f"{home}."):
-            breaches.append(f"{name} imports {target}, which belongs to {home}")
+        homes = HOMES.get(top) or HOMES_OF_NAMES.get(last)
+        if homes is not None and name not in homes and name.split(".")[0] not in homes:
+            breaches.append(f"{name} imports {target}, which belongs to {homes}")
         if name in ARRAYS_ONLY and top in NOT_ARRAYS:
             breaches.append(f"{name} imports {target}, but sees arrays only")
     return breaches

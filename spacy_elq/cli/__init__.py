@@ -12,6 +12,7 @@ from .evaluate import evaluate_cli
 from .import_ import import_cli
 from .index import index_cli
 from .link import link_cli
+from .quantize import quantize_cli
 from .recall import recall_cli
 from .report import report_cli
 from .threshold import threshold_cli
@@ -29,6 +30,7 @@ __all__ = [
     "import_cli",
     "index_cli",
     "link_cli",
+    "quantize_cli",
     "recall_cli",
     "report_cli",
     "threshold_cli",

@@ -1,0 +1,150 @@
+import multiprocessing
+import pickle
+
+import numpy as np
+import pytest
+import spacy
+import torch
+from conftest import links_of, train
+from spacy.training import Example
+from transformers import AutoModel
+
+from spacy_elq.engine import OnnxTransformer, replace_transformer, to_onnx
+from spacy_elq.errors import ELQError
+
+IDS = torch.tensor([[2, 9, 10, 11, 3], [2, 12, 3, 0, 0]])
+MASK = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]])
+
+
+@pytest.fixture(scope="module")
+def transformer(encoder_path):
+    return AutoModel.from_pretrained(encoder_path).eval()
+
+
+@pytest.fixture(scope="module", params=["float32", "int8"])
+def converted(request, transformer):
+    return request.param, OnnxTransformer(
+        transformer.config, to_onnx(transformer, precision=request.param)
+    ).eval()
+
+
+@torch.inference_mode()
+def states(module, ids=IDS, mask=MASK):
+    return module(input_ids=ids, attention_mask=mask).last_hidden_state[mask.bool()].numpy()
+
+
+def cosines(a, b):
+    return (a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
+
+
+def test_the_graph_gives_the_states(transformer, converted):
+    precision, module = converted
+    expected, found = states(transformer), states(module)
+    if precision == "float32":
+        assert found == pytest.approx(expected, abs=1e-5)
+    else:
+        assert cosines(found, expected).min() > 0.98
+        assert not np.allclose(found, expected, atol=1e-5)
+
+
+def test_int8_is_smaller(transformer):
+    assert len(to_onnx(transformer, precision="int8")) < 0.5 * len(to_onnx(transformer, precision="float32"))
+
+
+def test_the_transformer_stays_as_it_was(transformer, converted):
+    assert transformer.config._attn_implementation == "sdpa"
+    assert not transformer.training
+
+
+def test_any_shape_of_batch(converted):
+    _, module = converted
+    ids = torch.full((3, 17), 9)
+    assert states(module, ids, torch.ones_like(ids)).shape[0] == 51
+
+
+def test_state_and_pickle_give_the_same_states(converted):
+    _, module = converted
+    expected = states(module)
+    empty = OnnxTransformer.from_config(module.config)
+    empty.load_state_dict(module.state_dict())
+    assert np.array_equal(states(empty), expected)
+    assert np.array_equal(states(pickle.loads(pickle.dumps(module))), expected)
+
+
+def test_a_session_has_the_threads_of_torch(converted):
+    _, module = converted
+    before = torch.get_num_threads()
+    states(module)
+    session = module._session
+    states(module)
+    assert module._session is session
+    torch.set_num_threads(before + 1)
+    try:
+        states(module)
+        assert module._session.get_session_options().intra_op_num_threads == before + 1
+    finally:
+        torch.set_num_threads(before)
+
+
+def put_states(queue, module):
+    queue.put(states(module))
+
+
+def test_a_forked_process_has_its_own_session(converted):
+    _, module = converted
+    expected = states(module)
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    process = context.Process(target=put_states, args=(queue, module))
+    process.start()
+    assert np.array_equal(queue.get(timeout=600), expected)
+    process.join()
+
+
+def test_it_cannot_be_trained(converted):
+    _, module = converted
+    with pytest.raises(ELQError, match="E090"):
+        module(input_ids=IDS, attention_mask=MASK)
+
+
+@pytest.fixture(scope="module")
+def quantized(trained_path):
+    nlp = spacy.load(trained_path)
+    pipe = nlp.get_pipe("transformer")
+    pipe.model = replace_transformer(pipe.model, precision="float32")
+    return nlp
+
+
+def test_a_pipeline_keeps_its_links(quantized, gold_docs):
+    for doc in gold_docs:
+        assert links_of(quantized(doc.text)) == links_of(doc)
+
+
+def test_long_docs_are_read_in_windows(quantized, trained_path):
+    text = "is mercury a hot planet and how big is new york city " * 10
+    assert links_of(quantized(text)) == links_of(spacy.load(trained_path)(text)) != []
+
+
+def test_training_the_pipeline_is_refused(quantized, gold_docs):
+    with pytest.raises(ELQError, match="E090"):
+        quantized.update([Example(quantized.make_doc(gold_docs[0].text), gold_docs[0])])
+
+
+def use_own_architecture(nlp):
+    config = nlp.config.copy()
+    config["components"]["transformer"]["model"]["@architectures"] = "spacy-elq.TransformerModel.v1"
+    return config
+
+
+def test_prediction_changes_the_mode_once(trained_path, gold_docs, tmp_path):
+    nlp = spacy.load(trained_path)
+    lean = spacy.util.load_model_from_config(use_own_architecture(nlp), auto_fill=True)
+    lean.from_disk(trained_path)
+    module = lean.get_pipe("transformer").model.transformer
+    modes = []
+    module.register_forward_pre_hook(lambda m, args: modes.append(m.training))
+    assert links_of(lean(gold_docs[0].text)) == links_of(gold_docs[0])
+    assert not module.training  # and stays there
+    train(lean, gold_docs[:2], steps=1, learn_rate=0.0)
+    assert modes == [False, True]
+    assert links_of(lean(gold_docs[0].text)) == links_of(gold_docs[0])
