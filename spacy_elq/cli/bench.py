@@ -1,6 +1,7 @@
 """`spacy elq bench`."""
 
 import contextlib
+import itertools
 import statistics
 import time
 from pathlib import Path
@@ -9,14 +10,18 @@ from typing import Any, Callable, Dict, List, Optional
 import srsly
 import typer
 from spacy.language import Language
+from spacy.util import minibatch
+from spacy_transformers.layers import TransformerModel
 from wasabi import msg
 
 from .. import threads
+from ..engine import time_forward
 from ..errors import ELQError, Errors
 from ..types import Linker
 from ._util import command, load_pipeline, read_docs
 
-STAGES = ("tokenizer", "encoder", "search", "rest")
+STAGES = ("tokenizer", "encoder", "mentions", "search", "decode", "annotation", "rest")
+_MB = 1e6
 
 
 @command("bench")
@@ -28,27 +33,42 @@ def bench_cli(
     n_threads: int = typer.Option(1, "--threads", "-t", min=1, help="Threads of torch and FAISS"),
     limit: int = typer.Option(500, "--limit", "-n", min=1, help="How many of the questions"),
     repeats: int = typer.Option(3, "--repeats", "-r", min=1, help="Runs, of which the median counts"),
+    lengths: str = typer.Option(
+        "", "--lengths", "-l", help="Also measure docs of so many tokens, questions in a row: 10,100,1000"
+    ),
 ) -> None:
     """Measure a pipeline: questions a second, and where the time goes.
 
-    The encoder is everything that the components before the linker do; the search is what the index does,
-    names included; the rest is the linker's own arithmetic and the writing of annotations.
+    The yardstick is the bare forward pass of the encoder over the word pieces of the same batches, measured
+    in turn with the whole pipeline in the same run: `ratio` is the one divided by the other.
+
+    Stages: the encoder is everything that the components before the linker do; mentions, the arithmetic
+    over spans; search, what the index does, names included; decode, the choice of links; annotation, writing
+    them; the rest, what spaCy does around it.
     """
-    sizes = [int(size) for size in batch_sizes.split(",")]
-    figures = bench(pipeline, data_path, sizes, n_threads=n_threads, limit=limit, repeats=repeats)
+    sizes, tokens = ([int(x) for x in text.split(",") if x] for text in (batch_sizes, lengths))
+    figures = bench(
+        pipeline, data_path, sizes, n_threads=n_threads, limit=limit, repeats=repeats, lengths=tokens
+    )
+    header = ("batch", "questions/s", "forward ms", "ratio", *(f"{stage} ms" for stage in STAGES))
     rows = [
         (
             str(row["batch_size"]),
             f"{row['questions_per_second']:.1f}",
+            "-" if row["forward"] is None else f"{1000 * row['forward']:.2f}",
+            "-" if row["ratio"] is None else f"{row['ratio']:.2f}",
             *(f"{1000 * row['seconds'][stage]:.2f}" for stage in STAGES),
         )
         for row in figures["runs"]
     ]
-    header = ("batch", "questions/s", *(f"{stage} ms" for stage in STAGES))
     msg.table(rows, header=header, divider=True, aligns=("r",) * len(header))
+    if figures["lengths"]:
+        rows = [(str(x["tokens"]), f"{x['tokens_per_second']:.0f}") for x in figures["lengths"]]
+        msg.table(rows, header=("tokens a doc", "tokens/s"), divider=True, aligns=("r", "r"))
+    memory = "" if figures["peak_mb"] is None else f", {figures['peak_mb']:.0f} MB at the most"
     msg.text(
         f"Milliseconds a question, {figures['threads']} threads, {figures['questions']} questions, "
-        f"{figures['entities']} entities."
+        f"{figures['entities']} entities; loaded in {figures['load_seconds']:.1f} s{memory}."
     )
     if output is not None:
         output.parent.mkdir(parents=True, exist_ok=True)
@@ -63,61 +83,122 @@ def bench(
     n_threads: int = 1,
     limit: int = 500,
     repeats: int = 3,
+    lengths: List[int] = [],  # noqa: B006  (never changed)
 ) -> Dict[str, Any]:
     """Measure a pipeline.
 
-    RETURNS (Dict[str, Any]): Threads, questions, entities and, in "runs", figures for each batch size.
+    RETURNS (Dict[str, Any]): Threads, questions, entities, seconds to load it, peak memory of this process
+        and, in "runs", figures for each batch size, in "lengths" for docs of so many tokens.
     """
+    begin = time.perf_counter()
     nlp, linker = load_pipeline(pipeline)
+    load_seconds = time.perf_counter() - begin
     if linker.index is None:
         raise ELQError(Errors.E001.format(name=linker.name))
     texts = [doc.text for doc in read_docs(data_path, nlp)][:limit]
     threads.set_threads(n_threads)
     clock = _install_clock(nlp, linker)
     list(nlp.pipe(texts[:64]))
-    runs = []
-    for size in batch_sizes:
-        measured = [_measure(nlp, texts, size, clock) for _ in range(repeats)]
-        seconds = {stage: statistics.median(m[stage] for m in measured) / len(texts) for stage in STAGES}
-        total = statistics.median(sum(m.values()) for m in measured)
-        runs.append(
-            {"batch_size": size, "questions_per_second": len(texts) / total, "seconds": seconds},
-        )
-    return {"threads": n_threads, "questions": len(texts), "entities": len(linker.index), "runs": runs}
+    return {
+        "threads": n_threads,
+        "questions": len(texts),
+        "entities": len(linker.index),
+        "runs": [_run(nlp, texts, size, repeats=repeats, clock=clock) for size in batch_sizes],
+        "lengths": [_run_length(nlp, texts, tokens, repeats=repeats) for tokens in lengths],
+        "load_seconds": load_seconds,
+        "peak_mb": _peak_mb(),
+    }
+
+
+def _run(
+    nlp: Language, texts: List[str], batch_size: int, *, repeats: int, clock: Dict[str, float]
+) -> Dict[str, Any]:
+    """RETURNS (Dict[str, Any]): Seconds a question by stage and of the bare forward pass, and their ratio."""
+    encoder = next((p.model for _, p in nlp.pipeline if isinstance(_model(p), TransformerModel)), None)  # type: ignore[attr-defined]
+    measured, forward = [], []
+    for _ in range(repeats):
+        measured.append(_measure(nlp, texts, batch_size, clock))
+        if encoder is not None:
+            forward.append(time_forward(encoder, [list(batch) for batch in minibatch(texts, batch_size)]))
+    seconds = {stage: statistics.median(m[stage] for m in measured) / len(texts) for stage in STAGES}
+    total = statistics.median(sum(m.values()) for m in measured)
+    bare = statistics.median(forward) if forward else None
+    return {
+        "batch_size": batch_size,
+        "questions_per_second": len(texts) / total,
+        "seconds": seconds,
+        "forward": None if bare is None else bare / len(texts),
+        "ratio": None if bare is None else total / bare,
+    }
+
+
+def _model(pipe: Any) -> Any:
+    return getattr(pipe, "model", None)
+
+
+def _run_length(nlp: Language, texts: List[str], tokens: int, *, repeats: int) -> Dict[str, float]:
+    """RETURNS (Dict[str, float]): Tokens a second of a doc of so many tokens."""
+    words = itertools.chain.from_iterable([w.text for w in nlp.make_doc(t)] for t in itertools.cycle(texts))
+    text = " ".join(itertools.islice(words, tokens))
+    length = len(nlp.make_doc(text))
+    spent = []
+    for _ in range(repeats):
+        begin = time.perf_counter()
+        nlp(text)
+        spent.append(time.perf_counter() - begin)
+    return {"tokens": length, "tokens_per_second": length / statistics.median(spent)}
+
+
+def _peak_mb() -> Optional[float]:
+    """RETURNS (Optional[float]): What was resident at the most, where the system says (Linux)."""
+    status = Path("/proc/self/status")
+    if not status.is_file():
+        return None
+    lines = dict(line.split(":", 1) for line in status.read_text(encoding="utf8").splitlines())
+    return int(lines["VmHWM"].split()[0]) * 1024 / _MB
 
 
 def _install_clock(nlp: Language, linker: Linker) -> Dict[str, float]:
     """Put a clock around the stages of a pipeline that was loaded for this alone.
 
-    RETURNS (Dict[str, float]): Seconds by stage, counted up.
+    RETURNS (Dict[str, float]): Seconds by stage, counted up. What one stage asks of another is the other's.
     """
     clock: Dict[str, float] = dict.fromkeys(STAGES, 0.0)
     running: List[str] = []
+    since = 0.0
+
+    def switch() -> None:
+        nonlocal since
+        now = time.perf_counter()
+        if running:
+            clock[running[-1]] += now - since
+        since = now
 
     def timed(stage: str, func: Callable) -> Callable:
         def call(*args: Any, **kwargs: Any) -> Any:
-            if running:  # what one stage asks of another is its own time
-                return func(*args, **kwargs)
+            switch()
             running.append(stage)
-            begin = time.perf_counter()
             try:
                 return func(*args, **kwargs)
             finally:
-                clock[running.pop()] += time.perf_counter() - begin
+                switch()
+                running.pop()
 
         return call
 
-    index: Any = linker.index
-    for method in ("search", "match_names", "find", "senses", "relatedness"):
-        if hasattr(index, method):
-            setattr(index, method, timed("search", getattr(index, method)))
+    def put_clock(owner: Any, stages: Dict[str, str]) -> None:
+        # nothing can be put around the methods of a compiled component: its time is part of the rest
+        with contextlib.suppress(AttributeError):
+            for method, stage in stages.items():
+                setattr(owner, method, timed(stage, getattr(owner, method)))
+
+    put_clock(linker.index, dict.fromkeys(["search", "match_names"], "search"))
+    put_clock(linker.index, dict.fromkeys(["find", "senses", "relatedness"], "search"))
+    put_clock(linker, {"predict": "mentions", "set_annotations": "annotation", "_decide": "decode"})
     for name, pipe in nlp.pipeline:
         if name == linker.name:
             break
-        # nothing can be put around the methods of a compiled component: its time is part of the rest
-        with contextlib.suppress(AttributeError):
-            for method in ("predict", "set_annotations"):
-                setattr(pipe, method, timed("encoder", getattr(pipe, method)))
+        put_clock(pipe, dict.fromkeys(["predict", "set_annotations"], "encoder"))
     nlp.tokenizer = timed("tokenizer", nlp.tokenizer)
     return clock
 

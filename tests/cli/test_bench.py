@@ -33,6 +33,33 @@ def test_stages_make_up_the_whole(trained_path, data):
     assert run["seconds"]["encoder"] > run["seconds"]["tokenizer"]
 
 
+def test_the_whole_is_compared_with_the_bare_forward_pass(trained_path, data):
+    figures = bench(str(trained_path), data, [1, 64], repeats=1)
+    for run in figures["runs"]:
+        assert 0 < run["forward"] < run["seconds"]["encoder"]
+        assert run["ratio"] == pytest.approx(1 / run["questions_per_second"] / run["forward"])
+    assert figures["load_seconds"] > 0
+    assert figures["peak_mb"] is None or figures["peak_mb"] > 50
+
+
+def test_a_pipeline_without_transformer_has_no_yardstick(make_pipeline, gold_docs, data, tmp_path):
+    make_pipeline("tok2vec", gold_docs).to_disk(tmp_path / "elq")
+    arguments = [str(tmp_path / "elq"), str(data), "-b", "4", "-r", "1"]
+    result = CliRunner().invoke(app, ["elq", "bench", *arguments])
+    assert result.exit_code == 0, result.output
+    (run,) = bench(str(tmp_path / "elq"), data, [4], repeats=1)["runs"]
+    assert run["forward"] is run["ratio"] is None
+
+
+def test_long_docs(trained_path, data):
+    arguments = [str(trained_path), str(data), "-b", "4", "-r", "1", "--lengths", "10,300"]
+    result = CliRunner().invoke(app, ["elq", "bench", *arguments])
+    assert "tokens a doc" in result.output
+    lengths = bench(str(trained_path), data, [], repeats=1, lengths=[10, 300])["lengths"]
+    assert [row["tokens"] for row in lengths] == pytest.approx([10, 300], rel=0.1)
+    assert all(row["tokens_per_second"] > 0 for row in lengths)
+
+
 def test_a_missing_file_is_an_error(trained_path, tmp_path):
     result = CliRunner().invoke(app, ["elq", "bench", str(trained_path), str(tmp_path / "no.spacy")])
     assert result.exit_code == 1
