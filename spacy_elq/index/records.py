@@ -2,9 +2,9 @@
 
 import hashlib
 import json
-import mmap
 import tempfile
 from array import array
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Iterable, List, Sequence, Tuple
 
@@ -19,12 +19,14 @@ from ..catalogue import (
     skeleton,
 )
 from ..types import Array, Entity
+from .pieces import Pieces
 
 RECORDS, OFFSETS, IDS, NAMES = "records.jsonl", "offsets.npy", "ids.npy", "names.npy"
 POPULARITY = "popularity.npy"
 # how well a text matches an entity in a similar spelling of one of its names; 1 is its very title
 SPELLING = 0.5
 ROLES = (RECORDS, OFFSETS, IDS, NAMES, POPULARITY)
+_KNOWN_TEXTS = 4096
 
 
 def write_records(entities: Iterable[Entity], folder: Path) -> Tuple[int, str]:
@@ -75,17 +77,15 @@ class Records:
     """Read access to what `write_records` wrote."""
 
     def __init__(self, records: Path, offsets: Path, ids: Path, names: Path, popularity: Path) -> None:
-        """Map the files.
+        """Open the files; the tables are mapped.
 
         popularity (Path): The logarithm of 1 + popularity.
         """
         self.keep_alive: Any = None
-        with records.open("rb") as file_:
-            self._data = mmap.mmap(file_.fileno(), 0, access=mmap.ACCESS_READ)
-        self._offsets = np.load(offsets, mmap_mode="r")
-        self._ids = np.load(ids, mmap_mode="r")
-        self._names = np.load(names, mmap_mode="r")
-        self.log_popularity: Array = np.load(popularity, mmap_mode="r")
+        self._data = Pieces(records)
+        self._offsets, self._ids, (self._names, bearers) = map(map_array, (offsets, ids, names))
+        self._bearers, self._first_bearer = Pieces(names), names.stat().st_size - bearers.nbytes
+        self.log_popularity: Array = map_array(popularity)
 
     def __len__(self) -> int:
         """RETURNS (int): The number of entities."""
@@ -93,8 +93,8 @@ class Records:
 
     def get(self, position: int) -> Entity:
         """RETURNS (Entity): The entity at a position."""
-        begin, end = self._offsets[position : position + 2]
-        return entity_from_dict(json.loads(self._data[begin:end]))
+        begin, end = self._offsets[position : position + 2].tolist()
+        return entity_from_dict(json.loads(self._data.read(begin, end)))
 
     def positions(self, ids: Sequence[str]) -> Array:
         """RETURNS (Array): (ids,) the position of each id, or -1."""
@@ -114,26 +114,53 @@ class Records:
         RETURNS (Tuple[Array, Array, Array]): (matches,) the position of the text, ascending, the position
             of the entity, and how well they match: 1, `alias_share` or 0.5 for a similar spelling.
         """
-        keys = [_name_keys(normalize_name(text)) for text in texts]
-        owners = np.repeat(np.arange(len(keys)), [len(own) for own in keys])
-        degrees = np.asarray([degree for own in keys for degree in (1.0, alias_share, SPELLING)[: len(own)]])
-        wanted = np.asarray([hash_text(key) for own in keys for key in own], dtype="uint64")
-        begins = np.searchsorted(self._names[0], wanted, side="left")
-        counts = np.searchsorted(self._names[0], wanted, side="right") - begins
-        first = np.cumsum(counts) - counts
-        places = np.arange(counts.sum()) + np.repeat(begins - first, counts)
-        entities = self._names[1, places].astype("int64")
+        hashes = [_name_hashes(text) for text in texts]
+        owners = np.repeat(np.arange(len(hashes)), [len(own) for own in hashes])
+        degrees = np.asarray(
+            [degree for own in hashes for degree in (1.0, alias_share, SPELLING)[: len(own)]]
+        )
+        wanted = np.asarray([key for own in hashes for key in own], dtype="uint64")
+        begins, counts = _find_all(self._names, wanted)
+        entities = self._read_bearers(begins, counts)
         owners, degrees = np.repeat(owners, counts), np.repeat(degrees, counts)
         # who matches in several ways counts once, by the best one
         order = np.lexsort((-degrees, entities, owners))
         owners, entities, degrees = owners[order], entities[order], degrees[order]
         new = np.ones(len(owners), dtype=bool)
-        new[1:] = (np.diff(owners) != 0) | (np.diff(entities) != 0)
+        new[1:] = (owners[1:] != owners[:-1]) | (entities[1:] != entities[:-1])
         return owners[new], entities[new], degrees[new]
+
+    def _read_bearers(self, begins: Array, counts: Array) -> Array:
+        """RETURNS (Array): The positions in the table of names from each place on, as many as it has."""
+        found = np.flatnonzero(counts)
+        places = (self._first_bearer + 8 * begins[found]).tolist()
+        sizes = (8 * counts[found]).tolist()
+        data = [self._bearers.read(place, place + size) for place, size in zip(places, sizes, strict=True)]
+        return np.frombuffer(b"".join(data), dtype="uint64").astype("int64")
 
     def _find(self, id_: str, positions: Array) -> int:
         found: List[int] = [int(p) for p in positions if self.get(int(p)).id == id_]
         return found[0] if found else -1
+
+
+def map_array(path: Path) -> Array:
+    """RETURNS (Array): An array of a file, mapped; not a `memmap`, which takes longer to look into."""
+    return np.load(path, mmap_mode="r").view(np.ndarray)
+
+
+def _find_all(table: Array, wanted: Array) -> Tuple[Array, Array]:
+    """Find keys that may stand several times in a table.
+
+    table (Array): (keys,) in ascending order.
+    RETURNS (Tuple[Array, Array]): (wanted,) where each key would stand first, and how often it is there.
+    """
+    begins = np.searchsorted(table, wanted, side="left")
+    counts = np.zeros(len(wanted), dtype="int64")
+    found = np.flatnonzero(begins < len(table))
+    found = found[table[begins[found]] == wanted[found]]
+    # most keys are nobody's name: the second search is only for those that are
+    counts[found] = np.searchsorted(table, wanted[found], side="right") - begins[found]
+    return begins, counts
 
 
 def _name_keys(name: str) -> List[str]:
@@ -141,7 +168,17 @@ def _name_keys(name: str) -> List[str]:
     it has one.
     """
     keys = ["=" + name, name] if name else []
-    return [*keys, "~" + skeleton(name)] if skeleton(name) else keys
+    bones = skeleton(name)
+    return [*keys, "~" + bones] if bones else keys
+
+
+@lru_cache(maxsize=_KNOWN_TEXTS)
+def _name_hashes(text: str) -> Tuple[int, ...]:
+    """RETURNS (Tuple[int, ...]): What the bearers of a text as name are found by.
+
+    The mentions of a text are looked up more than once, and people ask for the same things.
+    """
+    return tuple(hash_text(key) for key in _name_keys(normalize_name(text)))
 
 
 def hash_text(text: str) -> int:

@@ -1,4 +1,5 @@
 import json
+import os
 import tempfile
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from spacy_elq.catalogue import entity_to_dict
 from spacy_elq.errors import ELQError
 from spacy_elq.index import open_catalogue
 from spacy_elq.index import records as module
+from spacy_elq.index.pieces import Pieces
 from spacy_elq.index.records import ROLES, Records, write_records
 from spacy_elq.types import Entity
 
@@ -112,6 +114,42 @@ def test_a_similar_spelling_counts_half(tmp_path):
     assert owners.tolist() == [0, 0, 1, 1]
     assert positions.tolist() == [0, 1, 0, 1]
     assert degrees.tolist() == [1.0, 0.5, 0.5, 0.5]
+
+
+def test_keys_are_found_as_often_as_they_are_there():
+    table = np.asarray([1, 3, 3, 7], dtype="uint64")
+    begins, counts = module._find_all(table, np.asarray([3, 0, 7, 8, 2, 1], dtype="uint64"))
+    assert counts.tolist() == [2, 0, 1, 0, 0, 1]
+    assert begins[counts > 0].tolist() == [1, 3, 0]
+
+
+def test_a_name_of_many_is_found_for_all_of_them(tmp_path):
+    records = store(tmp_path, [Entity(str(i), "Rome" if i % 2 else "Bern") for i in range(40)])
+    owners, positions, _ = records.match_names(["bern", "nobody", "rome", "bern"])
+    assert owners.tolist() == [0] * 20 + [2] * 20 + [3] * 20
+    evens, odds = list(range(0, 40, 2)), list(range(1, 40, 2))
+    assert positions.tolist() == evens + odds + evens
+
+
+@pytest.mark.parametrize("can_read_at_a_place", [True, False])
+def test_pieces_of_a_file(tmp_path, monkeypatch, can_read_at_a_place):
+    (tmp_path / "file").write_bytes(b"0123456789")
+    if not can_read_at_a_place:
+        monkeypatch.delattr("os.pread")
+    pieces = Pieces(tmp_path / "file")
+    (tmp_path / "file").unlink()
+    assert pieces.read(3, 5) == b"34"
+    assert pieces.read_all([8, 0, 8], 2) == b"890189"
+
+
+def test_a_file_is_closed_when_its_pieces_are_not_used_any_more(tmp_path):
+    (tmp_path / "file").write_bytes(b"x")
+    pieces = Pieces(tmp_path / "file")
+    number = pieces._file
+    os.fstat(number)
+    del pieces
+    with pytest.raises(OSError, match="Bad file"):
+        os.fstat(number)
 
 
 def test_no_texts_have_no_bearers(tmp_path):
