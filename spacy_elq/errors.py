@@ -105,6 +105,19 @@ class Errors:
         "the encoder and settings that made them."
     )
 
+    E080 = (
+        "[spacy-elq E080] Not enough room on the disk of {path}: about {needed} MB are needed, {free} MB are "
+        "free. Nothing was written. Make room, or name another folder."
+    )
+    E081 = (
+        "[spacy-elq E081] `{setting}` cannot be {value} for the back end {factory!r}. Its settings, each at "
+        "least 1: {known}."
+    )
+    E082 = (
+        "[spacy-elq E082] FAISS could not write {path}: {problem}. Is the disk full? What was in the folder "
+        "before is as it was."
+    )
+
     # Data sets and commands
     E040 = "[spacy-elq E040] {path}, {where}: {problem}: {found}"
     E041 = (
@@ -223,4 +236,8 @@ class Warnings:
     W002 = (
         "[spacy-elq W002] {unknown} of {total} gold mentions have an entity that is not in the index "
         "(such as {ids}): they train mention detection only."
+    )
+    W080 = (
+        "[spacy-elq W080] {lists} lists are to be learned from {count} vectors; FAISS wants {wanted}. The "
+        "catalogue is too small for so many: IVF{fitting} would fit."
     )

@@ -20,14 +20,27 @@ def index_cli(
         "-f",
         help="FAISS factory string, e.g. Flat or HNSW128; by default chosen by the number of entities",
     ),
+    ef_search: Optional[int] = typer.Option(
+        None, "--ef-search", min=1, help="How many nodes of a graph (HNSW) a search keeps in sight"
+    ),
+    nprobe: Optional[int] = typer.Option(
+        None, "--nprobe", min=1, help="How many lists (IVF) a search looks into"
+    ),
+    rescore: Optional[int] = typer.Option(
+        None, "--rescore", min=1, help="How many candidates of a compressed back end are scored exactly"
+    ),
 ) -> None:
     """Make the vectors of a catalogue searchable.
 
-    Without --factory, small catalogues get exact search (Flat) and large ones the paper's graph
-    (HNSW128, efConstruction 200, efSearch 256). Whatever finds the candidates, their similarities are
-    computed exactly from the stored vectors. An index that is in the folder is replaced only when the
-    new one is complete.
+    Without --factory, up to 10,000 entities are searched exactly (Flat), more by a graph over compressed
+    vectors; the paper's own is HNSW128 (efConstruction 200, efSearch 256), larger than the vectors. Whatever
+    finds the candidates, their similarities are computed exactly from the stored vectors. Given an index
+    instead of vectors, its back end is kept if it has the same factory string: --ef-search, --nprobe and
+    --rescore change how it is searched without building it again. An index that is in the folder is replaced
+    only when the new one is complete.
     """
-    index = build_index(vectors, output_path, factory=factory, progress=True)
+    widths = {"efSearch": ef_search, "nprobe": nprobe, "rescore": rescore}
+    given = {name: value for name, value in widths.items() if value is not None}
+    index = build_index(vectors, output_path, factory=factory, widths=given, progress=True)
     settings = ", ".join(f"{key} {value}" for key, value in index.meta["backend"].items())
     msg.good(f"{output_path}: {len(index)} entities, {settings}")

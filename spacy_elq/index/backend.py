@@ -1,59 +1,102 @@
 """The FAISS back end: which entities are close to a query. The one module that imports faiss."""
 
 import re
+import warnings
 from pathlib import Path
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import faiss
 import numpy as np
 from tqdm import tqdm
 
-from ..errors import ELQError, Errors
+from ..errors import ELQError, Errors, Warnings
 from ..types import Array
 
 EXACT = "Flat"
-LARGE = "HNSW128"
-# Up to here an exact search costs less than the encoder's forward pass.
-EXACT_UP_TO = 50_000
+# Up to here an exact search of one query takes about a millisecond.
+EXACT_UP_TO = 10_000
+# Up to here all entities are looked at by codes of a few bytes, the best of them by 4 bits a number: that
+# takes as long as the graph of larger catalogues, is built in seconds and finds more.
+SCANNED_UP_TO = 300_000
 HNSW_SETTINGS = {"efConstruction": 200, "efSearch": 256}
+# a small graph over compressed vectors has to be searched more widely than the paper's
+COMPRESSED_EF_SEARCH = 400
+# of a back end that does not keep the vectors as they are, so many candidates are scored exactly
+RESCORE = 100
+# where a second code refines the first, so many times the candidates are looked at again
+K_FACTOR = 5
 # of the lists of an IVF index, one in so many is looked at
 IVF_SHARE = 16
+_VECTORS_PER_LIST = 39  # fewer are too few to learn the lists from, says FAISS
 _CHUNK = 8192
 _TRAINING_VECTORS = 100_000
 
 
-def default_factory(count: int) -> str:
+def default_factory(count: int, width: int) -> str:
     """RETURNS (str): The factory string for a catalogue of this size when the user names none."""
-    return EXACT if count <= EXACT_UP_TO else LARGE
+    if count <= EXACT_UP_TO:
+        return EXACT
+    if count <= SCANNED_UP_TO:
+        third = _main_directions(width, 3)
+        return f"PCAR{third},PQ{third // 2}x4fs,Refine(SQ4)"
+    return f"PCA{_main_directions(width, 2)},HNSW16_SQ4"
 
 
-def build_backend(vectors: Array, path: Path, *, factory: str, progress: bool) -> Dict[str, Any]:
+def _main_directions(width: int, part: int) -> int:
+    """RETURNS (int): About one in `part` of the directions of vectors, an even number."""
+    return min(16 * -(-width // (16 * part)), width - width % 2)
+
+
+def plan_backend(
+    shape: Tuple[int, ...], *, factory: str, widths: Optional[Mapping[str, int]] = None
+) -> Tuple[Dict[str, Any], int]:
+    """Find out what a back end would be, before anything is built.
+
+    shape (Tuple[int, ...]): (entities, width) of the vectors.
+    factory (str): Any factory string of FAISS.
+    widths (Optional[Mapping[str, int]]): How wide a search is, in the place of the defaults: "efSearch" of a
+        graph, "nprobe" of lists, "rescore" candidates that are scored exactly.
+    RETURNS (Tuple[Dict[str, Any], int]): Its settings, and about how many bytes its file will have.
+    """
+    widths = widths or {}
+    settings: Dict[str, Any] = {}
+    bytes_ = 0
+    if factory != EXACT:
+        index = _create(shape, factory)
+        settings, bytes_ = _default_settings(index), shape[0] * _bytes_per_entity(index)
+    for name, value in widths.items():
+        if name not in settings or value < 1:
+            known = ", ".join(key for key in settings if key != "efConstruction") or "none"
+            raise ELQError(Errors.E081.format(setting=name, value=value, factory=factory, known=known))
+    return {"factory": factory, **settings, **widths}, bytes_
+
+
+def build_backend(vectors: Array, path: Path, *, settings: Mapping[str, Any], progress: bool) -> None:
     """Build a FAISS index over all vectors and write it. `Flat` needs no file: it reads the vectors.
 
     vectors (Array): (entities, width) float32.
-    factory (str): Any factory string of FAISS.
-    RETURNS (Dict[str, Any]): The settings of the back end.
+    settings (Mapping[str, Any]): What `plan_backend` returned.
     """
+    factory = settings["factory"]
     if factory == EXACT:
-        return {"factory": factory}
-    count, width = vectors.shape
+        return
+    index = _create(vectors.shape, factory)
     try:
-        index = faiss.index_factory(width, factory, faiss.METRIC_INNER_PRODUCT)
-        settings = _apply_settings(index)
-        if not index.is_trained:
-            chosen = np.random.default_rng(0).permutation(count)[:_TRAINING_VECTORS]
-            index.train(np.ascontiguousarray(vectors[np.sort(chosen)]))
-        with tqdm(total=count, desc=f"Index ({factory})", unit=" entities", disable=not progress) as bar:
-            for begin in range(0, count, _CHUNK):
+        _apply_settings(index, settings)
+        _train(index, vectors)
+        with tqdm(
+            total=len(vectors), desc=f"Index ({factory})", unit=" entities", disable=not progress
+        ) as bar:
+            for begin in range(0, len(vectors), _CHUNK):
                 chunk = np.ascontiguousarray(vectors[begin : begin + _CHUNK])
                 index.add(chunk)
                 bar.update(len(chunk))
+    except RuntimeError as err:
+        raise _refused(factory, vectors.shape, err) from None
+    try:
         faiss.write_index(index, str(path))
     except RuntimeError as err:
-        raise ELQError(
-            Errors.E034.format(factory=factory, count=count, width=width, problem=_first_line(err))
-        ) from None
-    return {"factory": factory, **settings}
+        raise ELQError(Errors.E082.format(path=path, problem=_first_line(err))) from None
 
 
 def read_hnsw_settings(path: Path, shape: Tuple[int, ...]) -> Dict[str, Any]:
@@ -82,29 +125,22 @@ def read_hnsw_settings(path: Path, shape: Tuple[int, ...]) -> Dict[str, Any]:
     return {"factory": f"HNSW{hnsw.nb_neighbors(1)}"} | {name: getattr(hnsw, name) for name in HNSW_SETTINGS}
 
 
-def _misfit(path: Path, problem: str) -> ELQError:
-    advice = "Name the index that belongs to the vectors, or leave out --index to build one"
-    return ELQError(Errors.E050.format(path=path, problem=f"{problem}. {advice}"))
-
-
-def _first_line(err: RuntimeError) -> str:
-    """RETURNS (str): What FAISS says, without the place in its source."""
-    return re.sub(r"^Error in .* at \S+:\d+: ", "", str(err).splitlines()[0])
-
-
 class FaissBackend:
     """Finds the entities with the largest inner product. It only finds: the caller scores."""
 
-    def __init__(self, vectors: Array, path: Optional[Path]) -> None:
+    def __init__(self, vectors: Array, path: Optional[Path], settings: Mapping[str, Any]) -> None:
         """Use a FAISS file, or the vectors themselves where there is none.
 
         vectors (Array): (entities, width) float32, memory-mapped.
         path (Optional[Path]): What `build_backend` wrote.
+        settings (Mapping[str, Any]): What `plan_backend` returned.
         """
         self._vectors = vectors
         self._index = None
+        self.rescore = int(settings.get("rescore", 0))
         if path is not None:
             self._index = faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC)
+            _apply_settings(self._index, settings)
 
     def search(self, queries: Array, k: int) -> Array:
         """Find the `k` best entities of each query.
@@ -118,19 +154,111 @@ class FaissBackend:
         return faiss.knn(queries, self._vectors, k, metric=faiss.METRIC_INNER_PRODUCT)[1]
 
 
-def _apply_settings(index: Any) -> Dict[str, int]:
-    """Set how wide the search of an index is; what is set is written with it.
+def _create(shape: Tuple[int, ...], factory: str) -> Any:
+    """RETURNS (Any): A FAISS index of this kind, empty."""
+    try:
+        return faiss.index_factory(shape[1], factory, faiss.METRIC_INNER_PRODUCT)
+    except RuntimeError as err:
+        raise _refused(factory, shape, err) from None
 
-    RETURNS (Dict[str, int]): The settings.
-    """
+
+def _train(index: Any, vectors: Array) -> None:
+    """Let an index learn what it needs to, from a sample of the vectors that is the same every time."""
+    count = len(vectors)
+    wanted = max([_VECTORS_PER_LIST * part.nlist for part in _parts(index) if _is_ivf(part)], default=0)
+    if wanted > count:
+        lists = wanted // _VECTORS_PER_LIST
+        fitting = max(1, count // _VECTORS_PER_LIST)
+        warnings.warn(
+            Warnings.W080.format(lists=lists, wanted=wanted, count=count, fitting=fitting), stacklevel=2
+        )
+    if not index.is_trained:
+        chosen = np.random.default_rng(0).permutation(count)[: max(_TRAINING_VECTORS, wanted)]
+        index.train(np.ascontiguousarray(vectors[np.sort(chosen)]))
+    for part in _parts(index):
+        if isinstance(part, faiss.IndexPreTransform):
+            _keep_origin(part.chain)
+
+
+def _keep_origin(chain: Any) -> None:
+    """Take away what PCA subtracts: from both sides, it would change the order of inner products."""
+    for i in range(chain.size()):
+        transform: Any = faiss.downcast_VectorTransform(chain.at(i))
+        transform.have_bias = False
+
+
+def _inside(index: Any, names: Sequence[str]) -> Iterator[Any]:
+    """YIELDS (Any): An index, and what is inside of it under these names."""
+    index = faiss.downcast_index(index)
+    yield index
+    for name in names:
+        inner = getattr(index, name, None)
+        if isinstance(inner, faiss.Index):
+            yield from _inside(inner, names)
+
+
+def _parts(index: Any) -> List[Any]:
+    """RETURNS (List[Any]): An index and those that it searches, or finds its lists, with."""
+    return list(_inside(index, ("index", "base_index", "refine_index", "quantizer")))
+
+
+def _stored(index: Any) -> List[Any]:
+    """RETURNS (List[Any]): An index and those inside of it down to those that have codes of the vectors."""
+    return list(_inside(index, ("index", "base_index", "refine_index", "storage")))
+
+
+def _is_ivf(index: Any) -> bool:
+    return isinstance(index, faiss.IndexIVF)
+
+
+def _default_settings(index: Any) -> Dict[str, int]:
+    """RETURNS (Dict[str, int]): How wide searches are, by default, in what the index is made of."""
     settings: Dict[str, int] = {}
-    hnsw = getattr(faiss.downcast_index(index), "hnsw", None)
-    if hnsw is not None:
-        for name, value in HNSW_SETTINGS.items():
-            setattr(hnsw, name, value)
-        settings.update(HNSW_SETTINGS)
-    ivf = faiss.try_extract_index_ivf(index)
-    if ivf is not None:
-        ivf.nprobe = max(1, ivf.nlist // IVF_SHARE)
-        settings["nprobe"] = ivf.nprobe
-    return settings
+    is_lossy = _stored(index)[-1].sa_code_size() < 4 * index.d
+    for part in _parts(index):
+        if hasattr(part, "hnsw"):
+            settings.update(HNSW_SETTINGS)
+            settings["efSearch"] = COMPRESSED_EF_SEARCH if is_lossy else HNSW_SETTINGS["efSearch"]
+        if _is_ivf(part):
+            settings.setdefault("nprobe", max(1, part.nlist // IVF_SHARE))
+        if isinstance(part, faiss.IndexRefine):
+            settings["k_factor"] = K_FACTOR
+    return {**settings, "rescore": RESCORE} if is_lossy else settings
+
+
+def _apply_settings(index: Any, settings: Mapping[str, Any]) -> None:
+    """Set how wide the search of an index is, wherever it has such a setting."""
+    for part in _parts(index):
+        if _is_ivf(part) and "nprobe" in settings:
+            part.nprobe = settings["nprobe"]
+        if isinstance(part, faiss.IndexRefine) and "k_factor" in settings:
+            part.k_factor = settings["k_factor"]
+        for name in HNSW_SETTINGS if hasattr(part, "hnsw") else ():
+            if name in settings:
+                setattr(part.hnsw, name, settings[name])
+
+
+def _bytes_per_entity(index: Any) -> int:
+    """RETURNS (int): How many bytes of the file an entity takes: its code, links or id."""
+    bytes_ = 0
+    for part in _stored(index):
+        if hasattr(part, "hnsw"):
+            bytes_ += 4 * part.hnsw.cum_nb_neighbors(1) + 16
+        if len(_stored(part)) == 1:
+            bytes_ += int(part.sa_code_size()) + 8 * _is_ivf(part)
+    return bytes_
+
+
+def _refused(factory: str, shape: Tuple[int, ...], err: RuntimeError) -> ELQError:
+    count, width = shape
+    return ELQError(Errors.E034.format(factory=factory, count=count, width=width, problem=_first_line(err)))
+
+
+def _misfit(path: Path, problem: str) -> ELQError:
+    advice = "Name the index that belongs to the vectors, or leave out --index to build one"
+    return ELQError(Errors.E050.format(path=path, problem=f"{problem}. {advice}"))
+
+
+def _first_line(err: RuntimeError) -> str:
+    """RETURNS (str): What FAISS says, without the place in its source."""
+    return re.sub(r"^Error in .* at \S+:\d+: ", "", str(err).splitlines()[0])

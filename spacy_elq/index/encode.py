@@ -8,14 +8,14 @@ from typing import Any, Dict, Iterable, List, Optional, Tuple, Union
 import numpy as np
 from tqdm import tqdm
 
-from ..catalogue import read_catalogue
+from ..catalogue import count_entities, read_catalogue
 from ..errors import ELQError, Errors
 from ..tensors import read_matrix
 from ..types import Array, Encoder, Entity
-from .backend import build_backend, default_factory, read_hnsw_settings
+from .backend import build_backend, default_factory, plan_backend, read_hnsw_settings
 from .entity_index import SEARCH, VECTORS, EntityIndex
 from .records import ROLES, Records, write_records
-from .store import META, commit, link_or_copy, write_json
+from .store import META, bytes_to_copy, check_disk, commit, link_or_copy, write_json
 
 DONE = "done.json"
 _ROWS = 4096
@@ -54,6 +54,9 @@ def encode_catalogue(
         "shard_size": shard_size,
     }
     known = None if reuse is None else _open_known(reuse, encoder)
+    if not work.exists():
+        needed = 4 * encoder.width * count_entities(catalogue) + Path(catalogue).stat().st_size
+        check_disk(output, needed)
     catalogue_digest, done = _prepare(Path(catalogue), work, stamp)
     records = Records(*(work / role for role in ROLES))
     vectors = _open_vectors(work / VECTORS, (len(records), encoder.width))
@@ -122,26 +125,26 @@ def import_index(
     search (Optional[Path]): A FAISS file over the vectors, used as it is; None builds one by `factory`.
     RETURNS (EntityIndex): The index.
     """
+    shape = read_matrix(vectors).shape
+    if search is None:
+        settings, bytes_ = plan_backend(shape, factory=factory or default_factory(*shape))
+    else:
+        settings, bytes_ = read_hnsw_settings(search, shape), bytes_to_copy([search], output)
+    check_disk(output, 4 * shape[0] * shape[1] + bytes_)
     work = output / "partial"
     work.mkdir(parents=True)
     count, digest = write_records(entities, work)
-    if count != len(read_matrix(vectors)):
-        raise ELQError(Errors.E051.format(vectors=len(read_matrix(vectors)), entities=count))
+    if count != shape[0]:
+        raise ELQError(Errors.E051.format(vectors=shape[0], entities=count))
     _copy_vectors(vectors, work / VECTORS, progress=progress)
-    stamp = {**encoder.settings, "fingerprint": encoder.fingerprint}
-    meta = {"catalogue": digest, "encoder": stamp}
     if search is None:
-        settings = build_backend(
-            np.load(work / VECTORS, mmap_mode="r"),
-            work / SEARCH,
-            factory=factory or default_factory(count),
-            progress=progress,
-        )
+        copied = np.load(work / VECTORS, mmap_mode="r")
+        build_backend(copied, work / SEARCH, settings=settings, progress=progress)
     else:
         link_or_copy(search, work / SEARCH)
-        settings = read_hnsw_settings(search, (count, encoder.width))
+    stamp = {**encoder.settings, "fingerprint": encoder.fingerprint}
     roles = [VECTORS, *ROLES] + ([SEARCH] if (work / SEARCH).exists() else [])
-    commit(output, work, {**meta, "backend": settings}, roles)
+    commit(output, work, {"catalogue": digest, "encoder": stamp, "backend": settings}, roles)
     return EntityIndex.open(output)
 
 

@@ -2,35 +2,44 @@
 
 import shutil
 from pathlib import Path
-from typing import Any, Callable, Dict, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
 from ..errors import ELQError, Errors
 from ..types import Array, Entity
-from .backend import FaissBackend, build_backend, default_factory
-from .records import ROLES, Records
-from .store import commit, link_or_copy, read_meta, work_folder, write_meta
+from .backend import FaissBackend, build_backend, default_factory, plan_backend
+from .pieces import Pieces
+from .records import ROLES, Records, map_array
+from .store import bytes_to_copy, check_disk, commit, link_or_copy, read_meta, work_folder, write_meta
 
 VECTORS, SEARCH = "vectors.npy", "search.faiss"
-_QUERIES_AT_ONCE = 1024
+# the vectors of all their candidates are in memory at once
+_QUERIES_AT_ONCE = 128
 # where popularity counts, so many times the candidates are looked at
 _WIDER = 5
 
 
 class EntityIndex:
-    """Ids, records and vectors of the entities, and the search over them. All of it memory-mapped."""
+    """Ids, records and vectors of the entities, and the search over them. None of it is read into memory: the
+    tables and what finds candidates are mapped, records and the vectors of candidates are read one by one.
+    """
 
     def __init__(self, path: Path, meta: Dict[str, Any]) -> None:
         """Use `EntityIndex.open`."""
         self.path = path
         self.meta = meta
         files = {role: path / entry["name"] for role, entry in meta["files"].items()}
-        self.vectors: Array = np.load(files[VECTORS], mmap_mode="r")
+        self.vectors: Array = map_array(files[VECTORS])
         self._records = Records(*(files[role] for role in ROLES))
         self._backend: Optional[FaissBackend] = None
+        self._rows: Optional[Pieces] = None
         if "backend" in meta:
-            self._backend = FaissBackend(self.vectors, files.get(SEARCH))
+            self._backend = FaissBackend(self.vectors, files.get(SEARCH), meta["backend"])
+        if SEARCH in files:
+            # what searches the vectors themselves has them mapped and read anyway
+            self._rows = Pieces(files[VECTORS])
+            self._first_row = files[VECTORS].stat().st_size - self.vectors.nbytes
 
     @classmethod
     def open(cls, path: Union[str, Path]) -> "EntityIndex":
@@ -115,13 +124,13 @@ class EntityIndex:
         if queries.shape[1] != self.width:
             raise ELQError(Errors.E035.format(found=queries.shape[1], expected=self.width, path=self.path))
         k = min(k, len(self))
-        queries = queries.astype("float32")
+        if not len(queries):
+            return np.zeros((0, k), dtype="int64"), np.zeros((0, k), dtype="float32")
+        queries = np.ascontiguousarray(queries, dtype="float32")
         chunks = [
             self._search_chunk(queries[begin : begin + _QUERIES_AT_ONCE], k, popularity_weight)
             for begin in range(0, len(queries), _QUERIES_AT_ONCE)
         ]
-        if not chunks:
-            return np.zeros((0, k), dtype="int64"), np.zeros((0, k), dtype="float32")
         positions, similarities = (np.concatenate(arrays) for arrays in zip(*chunks, strict=True))
         if name_weight:
             matches = self.match_names(names, alias_share=alias_share)
@@ -132,12 +141,23 @@ class EntityIndex:
     def _search_chunk(self, queries: Array, k: int, popularity_weight: float) -> Tuple[Array, Array]:
         assert self._backend is not None
         wider = min(_WIDER * k, len(self)) if popularity_weight else k
-        positions = self._backend.search(queries, wider)
-        similarities = np.einsum("qw,qkw->qk", queries, self.vectors[positions])
+        positions = self._backend.search(queries, min(max(wider, self._backend.rescore), len(self)))
+        similarities = np.einsum("qw,qkw->qk", queries, self._read_vectors(positions))
+        similarities[positions < 0] = -np.inf
         if popularity_weight:
+            _drop_beyond(similarities, wider)
             similarities += popularity_weight * self.log_popularity[positions]
-        similarities = np.where(positions >= 0, similarities, -np.inf)
         return _best(positions, similarities, k)
+
+    def _read_vectors(self, positions: Array) -> Array:
+        """RETURNS (Array): (*positions.shape, width) the vectors at positions; any one for -1."""
+        if self._rows is None:
+            return self.vectors[positions]
+        chosen, places = np.unique(np.maximum(positions, 0), return_inverse=True)
+        size = self.vectors.itemsize * self.width
+        data = self._rows.read_all((self._first_row + size * chosen).tolist(), size)
+        rows = np.frombuffer(data, dtype=self.vectors.dtype).reshape(-1, self.width)
+        return rows[places.reshape(positions.shape)]
 
     def _add_named(
         self,
@@ -153,7 +173,7 @@ class EntityIndex:
         named = np.full((len(queries), int(counts.max(initial=0))), -1, dtype="int64")
         scores = np.full(named.shape, -np.inf, dtype="float32")
         named[owners, columns] = entities
-        exact = np.einsum("qw,qw->q", queries[owners], self.vectors[entities])
+        exact = np.einsum("qw,qw->q", queries[owners], self._read_vectors(entities))
         scores[owners, columns] = exact + bonus
         twice = (positions[:, :, None] == named[:, None, :]).any(axis=2)
         return _best(
@@ -163,10 +183,18 @@ class EntityIndex:
         )
 
 
+def _drop_beyond(similarities: Array, k: int) -> None:
+    """Keep the `k` best of each query, in place; the others become minus infinity."""
+    if similarities.shape[1] > k:
+        least = -np.partition(-similarities, k - 1, axis=1)[:, k - 1 : k]
+        similarities[similarities < least] = -np.inf
+
+
 def _best(positions: Array, similarities: Array, k: int) -> Tuple[Array, Array]:
     """RETURNS (Tuple[Array, Array]): The `k` best candidates of each query, best first."""
     order = np.lexsort((positions, -similarities), axis=1)[:, :k]
-    return np.take_along_axis(positions, order, axis=1), np.take_along_axis(similarities, order, axis=1)
+    queries = np.arange(len(order))[:, None]
+    return positions[queries, order], similarities[queries, order]
 
 
 def build_index(
@@ -174,27 +202,36 @@ def build_index(
     output: Union[str, Path],
     *,
     factory: Optional[str] = None,
+    widths: Optional[Mapping[str, int]] = None,
     progress: bool = False,
 ) -> EntityIndex:
     """Make encoded vectors searchable.
 
-    vectors (Union[str, Path]): What `encode_catalogue` wrote, or another index.
+    vectors (Union[str, Path]): What `encode_catalogue` wrote, or another index. If that has this factory
+        string, its back end and settings are taken over.
     output (Union[str, Path]): Folder of the index; an index that is there is replaced at the end.
     factory (Optional[str]): FAISS factory string, or None for the default of this size.
+    widths (Optional[Mapping[str, int]]): How wide a search is, see `plan_backend`; None for the defaults.
     RETURNS (EntityIndex): The new index.
     """
     source, output = EntityIndex.open(vectors), Path(output)
+    factory = factory or default_factory(*source.vectors.shape)
+    settings, bytes_ = plan_backend(source.vectors.shape, factory=factory, widths=widths)
+    known = source.meta.get("backend", {})
+    files = {role: source.path / entry["name"] for role, entry in source.meta["files"].items()}
+    if known.get("factory") == factory:
+        settings, bytes_ = {**settings, **known, **(widths or {})}, 0
+    else:
+        files.pop(SEARCH, None)
+    check_disk(output, bytes_ + bytes_to_copy(files.values(), output))
     work = work_folder(output)
     try:
-        settings = build_backend(
-            source.vectors,
-            work / SEARCH,
-            factory=factory or default_factory(len(source)),
-            progress=progress,
-        )
-        _link_files(source, work)
-        roles = [VECTORS, *ROLES] + ([SEARCH] if (work / SEARCH).exists() else [])
+        if SEARCH not in files:
+            build_backend(source.vectors, work / SEARCH, settings=settings, progress=progress)
+        for role, path in files.items():
+            link_or_copy(path, work / role)
         meta = {key: source.meta[key] for key in ("catalogue", "encoder")}
+        roles = [role for role in (VECTORS, *ROLES, SEARCH) if (work / role).exists()]
         commit(output, work, {**meta, "backend": settings}, roles)
     except BaseException:
         shutil.rmtree(work, ignore_errors=True)
@@ -219,8 +256,3 @@ def build_index_loader(path: Path) -> Callable[[], EntityIndex]:
     RETURNS (Callable[[], EntityIndex]): Opens the index.
     """
     return lambda: EntityIndex.open(path)
-
-
-def _link_files(index: EntityIndex, work: Path) -> None:
-    for role in (VECTORS, *ROLES):
-        link_or_copy(index.path / index.meta["files"][role]["name"], work / role)

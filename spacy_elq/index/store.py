@@ -135,6 +135,35 @@ def find_place(paths: Sequence[str], folder: Optional[Path], *, message: str, na
     return found.resolve()
 
 
+def check_disk(folder: Path, needed: int) -> None:
+    """Make sure that so many bytes have room where a folder is, or will be.
+
+    RAISES (ELQError): If they have not.
+    """
+    free = shutil.disk_usage(_nearest(folder)).free
+    if free < needed:
+        raise ELQError(Errors.E080.format(path=folder, needed=_megabytes(needed), free=_megabytes(free)))
+
+
+def bytes_to_copy(files: Iterable[Path], folder: Path) -> int:
+    """RETURNS (int): How many bytes `link_or_copy` would write to put files into a folder."""
+    device = _device(_nearest(folder))
+    return sum(path.stat().st_size for path in files if _device(path) != device)
+
+
+def _device(path: Path) -> int:
+    return path.stat().st_dev
+
+
+def _nearest(folder: Path) -> Path:
+    """RETURNS (Path): The folder, or the first above it that exists."""
+    return next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+
+
+def _megabytes(bytes_: int) -> str:
+    return f"{bytes_ / 1e6:,.0f}"
+
+
 def _sync(path: Path) -> None:
     with path.open("rb") as file_:
         os.fsync(file_.fileno())

@@ -1,5 +1,6 @@
 import json
 
+import pytest
 from spacy.cli import app
 from typer.testing import CliRunner
 
@@ -22,7 +23,8 @@ def test_help_names_the_defaults():
     code, output = invoke("--help")
     assert code == 0
     assert "--factory" in output
-    assert "HNSW128, efConstruction 200, efSearch 256" in output
+    assert "up to 10,000 entities are searched exactly (Flat)" in output
+    assert "HNSW128 (efConstruction 200, efSearch 256)" in output
 
 
 def test_factory_is_recorded_with_its_settings(vectors_path, tmp_path):
@@ -61,3 +63,35 @@ def test_unknown_factory_leaves_the_old_index(vectors_path, tmp_path):
     assert "'Nonsense9'" in output
     assert sorted(folder.iterdir()) == before
     assert len(EntityIndex.open(folder)) == 10
+
+
+def test_how_wide_a_search_is_can_be_said_and_changed(vectors_path, tmp_path):
+    folder = tmp_path / "index"
+    assert invoke(vectors_path, folder, "--factory", "HNSW8_SQ8", "--ef-search", 33, "--rescore", 44)[0] == 0
+    assert backend_of(folder) == {
+        "factory": "HNSW8_SQ8",
+        "efConstruction": 200,
+        "efSearch": 33,
+        "rescore": 44,
+    }
+    code, output = invoke(folder, folder, "--factory", "HNSW8_SQ8", "--ef-search", 55)
+    assert code == 0
+    assert "efSearch 55, rescore 44" in output
+    assert backend_of(folder)["efSearch"] == 55
+
+
+def test_a_setting_that_the_back_end_has_not_is_an_error(vectors_path, tmp_path):
+    code, output = invoke(vectors_path, tmp_path / "index", "--nprobe", 3)
+    assert code == 1
+    assert "E081" in output
+    assert not (tmp_path / "index").exists()
+    assert invoke(vectors_path, tmp_path / "index", "--rescore", 0)[0] == 2
+
+
+def test_lists_that_are_too_many_are_said_aloud(vectors_path, tmp_path):
+    with pytest.warns(UserWarning, match="W080"):
+        assert invoke(vectors_path, tmp_path / "index", "--factory", "IVF2,Flat")[0] == 0
+    with pytest.warns(UserWarning, match="W080"):
+        code, output = invoke(vectors_path, tmp_path / "other", "--factory", "IVF11,Flat")
+    assert code == 1
+    assert "E034" in output

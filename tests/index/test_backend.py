@@ -3,7 +3,14 @@ import numpy as np
 import pytest
 
 from spacy_elq.errors import ELQError
-from spacy_elq.index.backend import EXACT_UP_TO, FaissBackend, build_backend, default_factory
+from spacy_elq.index.backend import (
+    EXACT_UP_TO,
+    SCANNED_UP_TO,
+    FaissBackend,
+    build_backend,
+    default_factory,
+    plan_backend,
+)
 
 
 @pytest.fixture(scope="module")
@@ -16,8 +23,15 @@ def queries():
     return np.random.default_rng(1).normal(size=(20, 16)).astype("float32")
 
 
-def build(vectors, path, factory):
-    return build_backend(vectors, path, factory=factory, progress=False)
+def build(vectors, path, factory, **widths):
+    settings, _ = plan_backend(vectors.shape, factory=factory, widths=widths)
+    build_backend(vectors, path, settings=settings, progress=False)
+    return settings
+
+
+def search(vectors, path, factory, queries, k, **widths):
+    settings = build(vectors, path, factory, **widths)
+    return FaissBackend(vectors, path if path.exists() else None, settings).search(queries, k)
 
 
 def best(queries, vectors, k):
@@ -25,22 +39,33 @@ def best(queries, vectors, k):
 
 
 @pytest.mark.parametrize(
-    ("count", "factory"), [(1, "Flat"), (EXACT_UP_TO, "Flat"), (EXACT_UP_TO + 1, "HNSW128")]
+    ("count", "width", "factory"),
+    [
+        (1, 384, "Flat"),
+        (EXACT_UP_TO, 384, "Flat"),
+        (EXACT_UP_TO + 1, 384, "PCAR128,PQ64x4fs,Refine(SQ4)"),
+        (SCANNED_UP_TO, 1024, "PCAR352,PQ176x4fs,Refine(SQ4)"),
+        (SCANNED_UP_TO + 1, 384, "PCA192,HNSW16_SQ4"),
+        (5_903_527, 1024, "PCA512,HNSW16_SQ4"),
+        (EXACT_UP_TO + 1, 16, "PCAR16,PQ8x4fs,Refine(SQ4)"),
+        (SCANNED_UP_TO + 1, 15, "PCA14,HNSW16_SQ4"),
+    ],
 )
-def test_small_catalogues_are_searched_exactly(count, factory):
-    assert default_factory(count) == factory
+def test_the_default_goes_by_size(count, width, factory):
+    assert default_factory(count, width) == factory
 
 
 def test_flat_needs_no_file(vectors, queries, tmp_path):
     assert build(vectors, tmp_path / "x", "Flat") == {"factory": "Flat"}
     assert list(tmp_path.iterdir()) == []
-    np.testing.assert_array_equal(FaissBackend(vectors, None).search(queries, 7), best(queries, vectors, 7))
+    assert plan_backend(vectors.shape, factory="Flat")[1] == 0
+    found = FaissBackend(vectors, None, {}).search(queries, 7)
+    np.testing.assert_array_equal(found, best(queries, vectors, 7))
 
 
 @pytest.mark.parametrize("factory", ["HNSW128", "IVF1,Flat", "RR16,Flat"])
 def test_any_factory_string_searches_by_inner_product(vectors, queries, tmp_path, factory):
-    build(vectors, tmp_path / "x", factory)
-    found = FaissBackend(vectors, tmp_path / "x").search(queries, 7)
+    found = search(vectors, tmp_path / "x", factory, queries, 7)
     np.testing.assert_array_equal(found, best(queries, vectors, 7))
 
 
@@ -52,7 +77,7 @@ def test_hnsw_has_the_settings_of_the_paper(vectors, tmp_path):
 
 
 def test_other_back_ends_have_no_hnsw_settings(vectors, tmp_path):
-    assert build(vectors, tmp_path / "x", "SQ8") == {"factory": "SQ8"}
+    assert build(vectors, tmp_path / "x", "SQ8") == {"factory": "SQ8", "rescore": 100}
 
 
 def test_the_same_vectors_give_the_same_file(vectors, tmp_path, monkeypatch):
@@ -64,21 +89,19 @@ def test_the_same_vectors_give_the_same_file(vectors, tmp_path, monkeypatch):
 
 def test_more_vectors_than_one_chunk_are_all_added(tmp_path, monkeypatch, vectors, queries):
     monkeypatch.setattr("spacy_elq.index.backend._CHUNK", 64)
-    build(vectors, tmp_path / "x", "HNSW32")
+    found = search(vectors, tmp_path / "x", "HNSW32", queries, 3)
     assert faiss.read_index(str(tmp_path / "x")).ntotal == 300
-    found = FaissBackend(vectors, tmp_path / "x").search(queries, 3)
     np.testing.assert_array_equal(found, best(queries, vectors, 3))
 
 
 def test_queries_of_any_layout_and_type(vectors, queries):
-    backend = FaissBackend(vectors, None)
+    backend = FaissBackend(vectors, None, {})
     expected = backend.search(queries, 5)
     np.testing.assert_array_equal(backend.search(np.asfortranarray(queries.astype("float64")), 5), expected)
 
 
 def test_fewer_are_found_where_only_a_part_is_searched(vectors, queries, tmp_path):
-    build(vectors, tmp_path / "x", "IVF8,Flat")
-    found = FaissBackend(vectors, tmp_path / "x").search(queries, 300)
+    found = search(vectors, tmp_path / "x", "IVF7,Flat", queries, 300, nprobe=1)
     assert (found[:, 0] >= 0).all()
     assert (found[:, -1] == -1).all()
 
@@ -111,3 +134,175 @@ def test_the_text_of_faiss_has_no_c_plus_plus(vectors, tmp_path, factory):
     with pytest.raises(ELQError) as error:
         build(vectors, tmp_path / "x", factory)
     assert "::" not in str(error.value)
+
+
+# How wide a search is
+
+
+def opened(path):
+    return faiss.read_index(str(path))
+
+
+def inner(index, *names):
+    """The index inside of one, down these attributes."""
+    for name in names:
+        index = faiss.downcast_index(getattr(faiss.downcast_index(index), name))
+    return faiss.downcast_index(index)
+
+
+@pytest.mark.parametrize(
+    ("factory", "names"),
+    [
+        ("HNSW16_SQ8", []),
+        ("RR16,HNSW16_SQ8", ["index"]),
+        ("HNSW16_SQ8,RFlat", ["base_index"]),
+        ("IVF4_HNSW16,SQ8", ["quantizer"]),
+        ("RR16,IVF4_HNSW16,SQ8", ["index", "quantizer"]),
+    ],
+)
+def test_settings_reach_a_graph_wherever_it_is(vectors, tmp_path, factory, names):
+    settings = build(vectors, tmp_path / "x", factory, efSearch=77)
+    assert (settings["efConstruction"], settings["efSearch"]) == (200, 77)
+    hnsw = inner(opened(tmp_path / "x"), *names).hnsw
+    assert (hnsw.efConstruction, hnsw.efSearch) == (200, 77)
+
+
+@pytest.mark.parametrize(
+    ("factory", "names"),
+    [
+        ("IVF4,SQ8", []),
+        ("RR16,IVF4,SQ8", ["index"]),
+        ("IVF4,SQ8,RFlat", ["base_index"]),
+        ("SQ4,Refine(IVF4,SQ8)", ["refine_index"]),
+    ],
+)
+def test_settings_reach_lists_wherever_they_are(vectors, tmp_path, factory, names):
+    assert build(vectors, tmp_path / "x", factory, nprobe=3)["nprobe"] == 3
+    assert inner(opened(tmp_path / "x"), *names).nprobe == 3
+
+
+def test_one_list_in_sixteen_is_looked_into_and_at_least_one():
+    for lists, nprobe in ((4, 1), (64, 4)):
+        assert plan_backend((300, 16), factory=f"IVF{lists},Flat")[0]["nprobe"] == nprobe
+
+
+def test_the_lists_of_lists_have_the_setting_of_the_outer_ones():
+    assert plan_backend((300, 16), factory="IVF64(IVF32,Flat),SQ8")[0]["nprobe"] == 4
+
+
+@pytest.mark.parametrize(
+    ("factory", "is_lossy"),
+    [
+        ("HNSW16", False),
+        ("IVF4,Flat", False),
+        ("RR16,Flat", False),
+        ("HNSW16_SQ8", True),
+        ("PCA8,Flat", True),
+        ("PQ4", True),
+        ("IVF4,RaBitQ", True),
+    ],
+)
+def test_only_what_compresses_is_scored_again(factory, is_lossy):
+    settings, _ = plan_backend((300, 16), factory=factory)
+    assert settings.get("rescore") == (100 if is_lossy else None)
+    if "efSearch" in settings:
+        assert settings["efSearch"] == (400 if is_lossy else 256)
+
+
+def test_what_is_refined_is_looked_at_more_widely(vectors, tmp_path):
+    assert build(vectors, tmp_path / "x", "SQ4,Refine(SQ8)")["k_factor"] == 5
+    assert opened(tmp_path / "x").k_factor == 5
+    assert "k_factor" not in plan_backend((300, 16), factory="SQ4")[0]
+
+
+@pytest.mark.parametrize("count", [EXACT_UP_TO + 1, SCANNED_UP_TO + 1])
+def test_the_defaults_of_large_catalogues_find_nearly_all_in_a_fifth_of_the_memory(tmp_path, count):
+    """On vectors with a few main directions, as those of encoders have; scored by the vectors themselves."""
+    rng = np.random.default_rng(4)
+    scale = np.linspace(1.0, 0.1, 192)
+    vectors = (rng.normal(size=(3000, 192)) * scale).astype("float32")
+    queries = (vectors[:100] + 0.5 * rng.normal(size=(100, 192)) * scale).astype("float32")
+    factory = default_factory(count, 192)
+    settings = build(vectors, tmp_path / "x", factory)
+    found = FaissBackend(vectors, tmp_path / "x", settings).search(queries, settings["rescore"])
+    expected = best(queries, vectors, 10)
+    assert np.mean([len(set(a) & set(b)) / 10 for a, b in zip(found, expected, strict=True)]) >= 0.99
+    _, bytes_ = plan_backend((count, 1024), factory=default_factory(count, 1024))
+    assert bytes_ <= 0.2 * count * 1024 * 4
+
+
+def test_the_settings_of_the_meta_data_count(vectors, queries, tmp_path):
+    settings = build(vectors, tmp_path / "x", "IVF7,Flat", nprobe=1)
+    wider = FaissBackend(vectors, tmp_path / "x", {**settings, "nprobe": 7}).search(queries, 300)
+    assert (wider >= 0).all()
+    assert (FaissBackend(vectors, tmp_path / "x", settings).search(queries, 300)[:, -1] == -1).all()
+    graph = build(vectors, tmp_path / "y", "HNSW4", efSearch=1)
+    narrow = FaissBackend(vectors, tmp_path / "y", graph).search(queries, 3)
+    wide = FaissBackend(vectors, tmp_path / "y", {**graph, "efSearch": 300}).search(queries, 3)
+    expected = best(queries, vectors, 3)
+    assert (wide == expected).mean() > (narrow == expected).mean()
+
+
+def test_a_file_whose_settings_are_not_known_keeps_its_own(vectors, queries, tmp_path):
+    build(vectors, tmp_path / "x", "IVF7,Flat", nprobe=7)
+    assert (FaissBackend(vectors, tmp_path / "x", {}).search(queries, 300) >= 0).all()
+
+
+@pytest.mark.parametrize(
+    ("factory", "widths", "known"),
+    [
+        ("Flat", {"rescore": 9}, "none"),
+        ("HNSW16", {"nprobe": 9}, "efSearch"),
+        ("IVF4,SQ8", {"efSearch": 9}, "nprobe, rescore"),
+        ("HNSW16_SQ8", {"efSearch": 0}, "efSearch, rescore"),
+        ("HNSW16", {"efConstruction": 0}, "efSearch"),
+    ],
+)
+def test_settings_that_are_not_there_or_too_small_are_errors(factory, widths, known):
+    with pytest.raises(ELQError, match=rf"E081.*{next(iter(widths))}.*{factory}.*least 1: {known}\."):
+        plan_backend((300, 16), factory=factory, widths=widths)
+
+
+# Compression
+
+
+def test_pca_does_not_move_the_origin(tmp_path, queries):
+    """Vectors of different length, far from the origin: centred, the long ones would lose their advantage."""
+    rng = np.random.default_rng(3)
+    vectors = (rng.normal(size=(300, 16)) + 5).astype("float32") * rng.uniform(0.5, 2, (300, 1)).astype("f4")
+    found = search(vectors, tmp_path / "x", "PCA16,Flat", queries, 5)
+    np.testing.assert_array_equal(found, best(queries, vectors, 5))
+
+
+@pytest.mark.parametrize(
+    "factory", ["HNSW16_SQ4", "HNSW32", "PCA8,HNSW16_SQ4", "SQ8", "IVF4,SQ8", "RaBitQ", "SQ4,Refine(SQ8)"]
+)
+def test_the_size_of_the_file_is_known_before_it_is_built(tmp_path, factory):
+    vectors = np.random.default_rng(0).normal(size=(3000, 16)).astype("float32")
+    build(vectors, tmp_path / "x", factory)
+    _, bytes_ = plan_backend(vectors.shape, factory=factory)
+    assert 0.8 < bytes_ / (tmp_path / "x").stat().st_size < 1.2
+
+
+def test_a_file_that_cannot_be_written_is_no_fault_of_the_factory_string(vectors, tmp_path):
+    with pytest.raises(ELQError, match=r"E082.*no/x") as error:
+        build(vectors, tmp_path / "no" / "x", "SQ8")
+    assert "factory" not in str(error.value)
+
+
+# Too few vectors
+
+
+def test_too_few_vectors_for_so_many_lists_are_said_aloud(vectors, tmp_path):
+    with pytest.warns(UserWarning, match=r"W080.*64 lists.*300 vectors.*wants 2496.*IVF7 would fit"):
+        build(vectors, tmp_path / "x", "RR16,IVF64,Flat")
+
+
+def test_enough_vectors_are_not_worth_a_word(vectors, tmp_path, recwarn):
+    build(vectors, tmp_path / "x", "IVF7,Flat")
+    assert not recwarn.list
+
+
+def test_many_lists_are_learned_from_more_vectors(tmp_path, monkeypatch, vectors):
+    monkeypatch.setattr("spacy_elq.index.backend._TRAINING_VECTORS", 5)
+    build(vectors, tmp_path / "x", "IVF7,Flat")  # 5 would not do

@@ -167,11 +167,61 @@ def test_whatever_finds_the_stored_vectors_score(numbers, tmp_path, queries, fac
     scores = np.take_along_axis(queries @ index.vectors.T, positions, axis=1)
     np.testing.assert_allclose(similarities, scores, rtol=1e-4, atol=1e-5)
     assert (np.diff(similarities, axis=1) <= 0).all()
+
+
+def found_by_backend(index, queries, k):
     path = index.path / index.meta["files"]["search.faiss"]["name"]
-    found = FaissBackend(index.vectors, path).search(queries, 10)
-    assert [set(row) for row in found.tolist()] == [set(row) for row in positions.tolist()]
-    if factory == "SQ4":
-        assert (found != positions).any(), "lossy enough to need another order"
+    return FaissBackend(index.vectors, path, index.meta["backend"]).search(queries, k)
+
+
+def exact(index, queries, k):
+    return np.argsort(-(queries @ index.vectors.T), axis=1)[:, :k]
+
+
+def test_more_candidates_are_scored_than_asked_for(numbers, tmp_path, queries):
+    index = build_index(numbers, tmp_path / "index", factory="SQ4")
+    expected = exact(index, queries, 10)
+    assert (np.sort(found_by_backend(index, queries, 10)) != np.sort(expected)).any(), "lossy enough"
+    np.testing.assert_array_equal(index.search(queries, 10)[0], expected)
+
+
+def test_rescore_says_how_many(numbers, tmp_path, queries):
+    index = build_index(numbers, tmp_path / "index", factory="SQ4", widths={"rescore": 12})
+    found = found_by_backend(index, queries, 12)
+    positions, _ = index.search(queries, 10)
+    assert all(set(a) <= set(b) for a, b in zip(positions.tolist(), found.tolist(), strict=True))
+    assert (positions != exact(index, queries, 10)).any()
+
+
+def test_popularity_counts_among_the_nearest_only_however_many_are_scored(popular, tmp_path, queries):
+    compressed = build_index(popular.path, tmp_path / "index", factory="SQ8", widths={"rescore": 300})
+    for weight in (0.7, 1e5):
+        expected = popular.search(queries, 5, popularity_weight=weight)
+        found = compressed.search(queries, 5, popularity_weight=weight)
+        np.testing.assert_array_equal(found[0], expected[0])
+        np.testing.assert_allclose(found[1], expected[1], rtol=1e-5)
+
+
+def test_vectors_of_candidates_are_read_from_the_file(numbers, tmp_path, queries):
+    """Not through the mapping, whose pages would count as memory."""
+    index = build_index(numbers, tmp_path / "index", factory="SQ8")
+    expected = index.search(queries, 10, names=["number 7"] * 50, name_weight=1.0)
+    index.vectors = np.full_like(index.vectors, np.nan)
+    found = index.search(queries, 10, names=["number 7"] * 50, name_weight=1.0)
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_without_reading_at_a_place_everything_is_mapped(numbers, tmp_path, queries, monkeypatch):
+    texts = ["number 7"] * len(queries)
+    expected = build_index(numbers, tmp_path / "index", factory="SQ8").search(
+        queries, 5, names=texts, name_weight=1.0
+    )
+    monkeypatch.delattr(os, "pread")
+    index = EntityIndex.open(tmp_path / "index")
+    for a, b in zip(index.search(queries, 5, names=texts, name_weight=1.0), expected, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert index.entity(7).title == "Number 7"
 
 
 def test_equal_similarities_are_ordered_by_position(tmp_path):
@@ -186,7 +236,7 @@ def test_equal_similarities_are_ordered_by_position(tmp_path):
 
 @pytest.mark.parametrize("popularity_weight", [0.0, 1.0])
 def test_what_was_not_found_stands_last(numbers, tmp_path, queries, popularity_weight):
-    index = build_index(numbers, tmp_path / "index", factory="IVF8,Flat")
+    index = build_index(numbers, tmp_path / "index", factory="IVF7,Flat")
     positions, similarities = index.search(queries, 300, popularity_weight=popularity_weight)
     np.testing.assert_array_equal(positions == -1, np.isneginf(similarities))
     assert (positions[:, 0] >= 0).all()
@@ -284,6 +334,39 @@ def test_missing_vectors_make_no_index_folder(tmp_path):
     with pytest.raises(ELQError, match="nowhere"):
         build_index(tmp_path / "nowhere", tmp_path / "index")
     assert not (tmp_path / "index").exists()
+
+
+def test_an_index_of_the_same_kind_is_searched_otherwise_without_building_it(numbers, tmp_path, monkeypatch):
+    def refuse(*args, **kwargs):
+        raise AssertionError
+
+    first = build_index(numbers, tmp_path / "index", factory="HNSW16_SQ8", widths={"rescore": 50})
+    monkeypatch.setattr("spacy_elq.index.entity_index.build_backend", refuse)
+    build_index(first.path, first.path, factory="HNSW16_SQ8", widths={"efSearch": 9})
+    expected = {"factory": "HNSW16_SQ8", "efConstruction": 200, "efSearch": 9, "rescore": 50}
+    assert EntityIndex.open(first.path).meta["backend"] == expected
+
+
+def test_an_index_of_another_kind_is_built_anew(hnsw, tmp_path, queries):
+    index = build_index(hnsw.path, tmp_path / "other", factory="HNSW16_SQ8")
+    assert found_by_backend(index, queries, 5).shape == (50, 5)
+    names = [meta["files"]["search.faiss"]["bytes"] for meta in (index.meta, hnsw.meta)]
+    assert names[0] < names[1]
+
+
+def test_no_room_on_the_disk_is_said_before_anything_is_written(numbers, tmp_path, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**9, 10**9, 10_000))
+    with pytest.raises(ELQError, match=r"E080.*new/index.*about 0 MB are needed, 0 MB are free"):
+        build_index(numbers, tmp_path / "new" / "index", factory="HNSW128")
+    assert not (tmp_path / "new").exists()
+    assert len(build_index(numbers, tmp_path / "new" / "index", factory="Flat")) == 300, "needs no room"
+
+
+def test_the_room_for_vectors_counts_where_they_have_to_be_copied(numbers, tmp_path, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**9, 10**9, 10_000))
+    monkeypatch.setattr("spacy_elq.index.store._device", lambda path: str(path).startswith(str(tmp_path)))
+    with pytest.raises(ELQError, match="E080"):
+        build_index(numbers, tmp_path / "index", factory="Flat")
 
 
 # Copying

@@ -9,7 +9,7 @@ from conftest import ENTITIES
 from spacy_elq.catalogue import read_catalogue
 from spacy_elq.entity_encoder import EntityEncoder
 from spacy_elq.errors import ELQError
-from spacy_elq.index import EntityIndex, encode_catalogue, import_index
+from spacy_elq.index import EntityIndex, build_index, encode_catalogue, import_index
 
 SHARDS = [["E1", "E2", "E3"], ["E4", "E5", "E6"], ["E7", "E8", "E9"], ["E10"]]
 
@@ -62,6 +62,10 @@ def changed_catalogue(tmp_path):
     entities = [{**entity, "description": "Changed."} for entity in ENTITIES]
     path.write_text("\n".join(json.dumps(entity) for entity in entities))
     return path
+
+
+def no_room(monkeypatch, free=100):
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**9, 10**9, free))
 
 
 def names(folder):
@@ -249,3 +253,47 @@ def test_vectors_of_another_catalogue_are_refused(
     path = torch_file(index.vectors[:9])
     with pytest.raises(ELQError, match="9 vectors for 10 entities"):
         import_index(read_catalogue(catalogue_path), path, tmp_path / "index", entity_encoder)
+
+
+# No room on the disk
+
+
+def test_no_room_for_vectors_is_said_before_anything_is_written(run, output, monkeypatch):
+    no_room(monkeypatch, free=10 * 48 * 4)
+    with pytest.raises(ELQError, match=rf"E080.*{output}"):
+        run()
+    assert not output.exists()
+    no_room(monkeypatch, free=10 * 48 * 4 + 10_000)
+    assert run() == SHARDS
+
+
+def test_work_that_is_taken_up_again_has_its_room_already(run, monkeypatch):
+    run(stop_after=2)
+    no_room(monkeypatch)
+    assert run() == SHARDS[2:]
+
+
+@pytest.mark.parametrize("factory", ["Flat", "HNSW128"])
+def test_no_room_for_vectors_of_elsewhere(
+    tmp_path, index, torch_file, catalogue_path, entity_encoder, monkeypatch, factory
+):
+    place = (torch_file(index.vectors), tmp_path / "index", entity_encoder)
+    no_room(monkeypatch, free=10 * 48 * 4 - (factory == "Flat"))
+    with pytest.raises(ELQError, match="E080"):
+        import_index(read_catalogue(catalogue_path), *place, factory=factory)
+    assert not (tmp_path / "index").exists()
+
+
+def test_the_index_of_elsewhere_needs_no_room_where_it_is_a_link(
+    tmp_path, index, torch_file, catalogue_path, entity_encoder, monkeypatch
+):
+    built = build_index(index.path, tmp_path / "built", factory="HNSW8")
+    search = tmp_path / "built" / built.meta["files"]["search.faiss"]["name"]
+    no_room(monkeypatch, free=10 * 48 * 4)
+    place = (torch_file(index.vectors), tmp_path / "index", entity_encoder)
+    imported = import_index(read_catalogue(catalogue_path), *place, search=search)
+    assert imported.meta["backend"] == {"factory": "HNSW8", "efConstruction": 200, "efSearch": 256}
+    shutil.rmtree(imported.path)
+    monkeypatch.setattr("spacy_elq.index.store._device", lambda path: path == search)
+    with pytest.raises(ELQError, match="E080"):
+        import_index(read_catalogue(catalogue_path), *place, search=search)
