@@ -153,11 +153,10 @@ class EntityIndex:
         """RETURNS (Array): (*positions.shape, width) the vectors at positions; any one for -1."""
         if self._rows is None:
             return self.vectors[positions]
-        chosen, places = np.unique(np.maximum(positions, 0), return_inverse=True)
         size = self.vectors.itemsize * self.width
-        data = self._rows.read_all((self._first_row + size * chosen).tolist(), size)
-        rows = np.frombuffer(data, dtype=self.vectors.dtype).reshape(-1, self.width)
-        return rows[places.reshape(positions.shape)]
+        begins = self._first_row + size * np.maximum(positions, 0).ravel()
+        data = self._rows.read_all(begins.tolist(), size)
+        return np.frombuffer(data, dtype=self.vectors.dtype).reshape(*positions.shape, self.width)
 
     def _add_named(
         self,
