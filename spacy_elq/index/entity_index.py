@@ -1,6 +1,7 @@
 """EntityIndex: the entity side of the linker, opened from a folder."""
 
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple, Union
 
@@ -234,6 +235,8 @@ def build_index(
         commit(output, work, {**meta, "backend": settings}, roles)
     except BaseException:
         shutil.rmtree(work, ignore_errors=True)
+        with suppress(OSError):
+            output.rmdir()  # where nothing else is in it
         raise
     return EntityIndex.open(output)
 

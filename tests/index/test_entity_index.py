@@ -319,6 +319,12 @@ def test_a_failed_build_leaves_the_old_index(hnsw, numbers, queries, factory):
     assert names(hnsw.path) == names_in_meta(hnsw)
 
 
+def test_a_failed_build_leaves_no_folder(numbers, tmp_path):
+    with pytest.raises(ELQError, match="E034"), pytest.warns(UserWarning, match="W080"):
+        build_index(numbers, tmp_path / "index", factory="IVF1000,Flat")
+    assert not (tmp_path / "index").exists()
+
+
 def test_a_killed_build_leaves_the_old_index(hnsw, numbers, queries, monkeypatch):
     def killed(*args, **kwargs):
         raise KeyboardInterrupt
