@@ -22,6 +22,7 @@ from spacy.util import minibatch
 
 from spacy_elq.catalogue import entity_to_dict, read_catalogue
 from spacy_elq.index import EntityIndex, build_index, encode_catalogue
+from spacy_elq.index.backend import default_factory
 from spacy_elq.types import Array, Entity
 
 app = typer.Typer(help=__doc__, no_args_is_help=True)
@@ -74,20 +75,22 @@ def measure(
     if pipeline is None and queries is None:
         raise typer.BadParameter("Give a pipeline with questions, or queries.")
     source = EntityIndex.open(vectors)
-    folders = {spec: _build(vectors, spec, work / f"{len(source)}") for spec in factory}
+    work = work / f"{len(source)}-{source.width}"
+    folders = [_build(vectors, spec, work) for spec in factory]
     weak: Dict[str, float] = {}
     if queries is None:
         queries = work / "queries.npz"
-        places = [str(folder) for folder in folders.values()]
+        places = map(str, folders)
         weak = _run("link", str(pipeline), str(queries), *(f"--questions={q}" for q in questions), *places)
-    truth = _find_truth(source, queries, work / f"truth-{len(source)}-{source.width}.npy")
-    for spec, folder in folders.items():
+    truth = _find_truth(source, queries, work / "truth.npy")
+    for folder in folders:
         figures = _run("probe", str(folder), str(queries), str(truth))
         built = srsly.read_json(_beside(folder, "build.json"))
         kind = str(source.meta["encoder"].get("name", "")).startswith("synthetic")
         row = {"factory": EntityIndex.open(folder).meta["backend"]["factory"], "widths": _widths_of(folder)}
         row |= {"entities": len(source), "width": source.width, "vectors": "synthetic" if kind else "real"}
-        row |= {**figures, **built, "weak_f": weak.get(str(folder)), "default": spec == "default"}
+        row |= {**figures, **built, "weak_f": weak.get(str(folder))}
+        row["default"] = row["factory"] == default_factory(len(source), source.width)
         _put("index", row, KEY)
     show()
 
@@ -478,7 +481,7 @@ def _put(name: str, row: Dict[str, Any], key: Sequence[str]) -> None:
     rows = [old for old in data.get(name, []) if any(old[field] != row[field] for field in key)]
     data[name] = sorted([*rows, row], key=lambda r: [str(r[field]) for field in reversed(key)])
     TABLE.parent.mkdir(parents=True, exist_ok=True)
-    srsly.write_json(TABLE, data)
+    TABLE.write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n", encoding="utf8")
 
 
 def _read_table() -> Dict[str, Any]:

@@ -49,12 +49,12 @@ def made(trained_path, vectors_path, gold_docs, tmp_path_factory):
     (folder / "few.jsonl").write_text("".join(json.dumps(e) + "\n" for e in ENTITIES[3:6]))
     run(folder, "cut", vectors_path, "few.jsonl", "cut", "--entities", 5)
     size = ("--entities", 3000, "--width", 64)
-    run(folder, "synthesize", vectors_path, "work/queries.npz", "large", *size)
+    run(folder, "synthesize", vectors_path, "work/10-48/queries.npz", "large", *size)
     queries = ("--queries", "large/queries.npz", "--work", "work")
     run(folder, "measure", "large/vectors", "-f", "SQ8", *queries)
     run(folder, "measure", "large/vectors", "-f", "SQ8", *queries)
     pipe = ("--pipeline", trained_path, "--questions", "dev.spacy")
-    printed = run(folder, "share", "work/10/SQ4_rescore_1", "work/queries.npz", *pipe)
+    printed = run(folder, "share", "work/10-48/SQ4_rescore_1", "work/10-48/queries.npz", *pipe)
     return folder, printed
 
 
@@ -131,7 +131,7 @@ def test_synthetic_vectors_are_like_the_real_ones(made, vectors_path):
     spread = [np.square(v - v.mean(axis=0)).sum(axis=1).mean() for v in (real.vectors, large.vectors)]
     assert 0.5 < spread[1] / spread[0] < 2
     asked, alike = (
-        np.load(made[0] / place)["vectors"] for place in ("work/queries.npz", "large/queries.npz")
+        np.load(made[0] / place)["vectors"] for place in ("work/10-48/queries.npz", "large/queries.npz")
     )
     assert alike.shape == (len(asked), 64)
     np.testing.assert_allclose(np.linalg.norm(alike, axis=1), np.linalg.norm(asked, axis=1).mean(), rtol=1e-3)

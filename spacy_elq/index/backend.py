@@ -36,10 +36,10 @@ def default_factory(count: int, width: int) -> str:
     """RETURNS (str): The factory string for a catalogue of this size when the user names none."""
     if count <= EXACT_UP_TO:
         return EXACT
+    third, half = _main_directions(width, 3), _main_directions(width, 2)
     if count <= SCANNED_UP_TO:
-        third = _main_directions(width, 3)
-        return f"PCAR{third},PQ{third // 2}x4fs,Refine(SQ4)"
-    return f"PCA{_main_directions(width, 2)},HNSW16_SQ4"
+        return f"PCAR{third},PQ{third // 2}x4fs,Refine(PCA{half},SQ4)"
+    return f"PCA{half},HNSW16_SQ4"
 
 
 def _main_directions(width: int, part: int) -> int:

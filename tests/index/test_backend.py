@@ -43,11 +43,11 @@ def best(queries, vectors, k):
     [
         (1, 384, "Flat"),
         (EXACT_UP_TO, 384, "Flat"),
-        (EXACT_UP_TO + 1, 384, "PCAR128,PQ64x4fs,Refine(SQ4)"),
-        (SCANNED_UP_TO, 1024, "PCAR352,PQ176x4fs,Refine(SQ4)"),
+        (EXACT_UP_TO + 1, 384, "PCAR128,PQ64x4fs,Refine(PCA192,SQ4)"),
+        (SCANNED_UP_TO, 1024, "PCAR352,PQ176x4fs,Refine(PCA512,SQ4)"),
         (SCANNED_UP_TO + 1, 384, "PCA192,HNSW16_SQ4"),
         (5_903_527, 1024, "PCA512,HNSW16_SQ4"),
-        (EXACT_UP_TO + 1, 16, "PCAR16,PQ8x4fs,Refine(SQ4)"),
+        (EXACT_UP_TO + 1, 16, "PCAR16,PQ8x4fs,Refine(PCA16,SQ4)"),
         (SCANNED_UP_TO + 1, 15, "PCA14,HNSW16_SQ4"),
     ],
 )
@@ -270,8 +270,9 @@ def test_pca_does_not_move_the_origin(tmp_path, queries):
     """Vectors of different length, far from the origin: centred, the long ones would lose their advantage."""
     rng = np.random.default_rng(3)
     vectors = (rng.normal(size=(300, 16)) + 5).astype("float32") * rng.uniform(0.5, 2, (300, 1)).astype("f4")
-    found = search(vectors, tmp_path / "x", "PCA16,Flat", queries, 5)
-    np.testing.assert_array_equal(found, best(queries, vectors, 5))
+    for factory in ("PCA16,Flat", "SQ8,Refine(PCA16,Flat)"):
+        found = search(vectors, tmp_path / "x", factory, queries, 5)
+        np.testing.assert_array_equal(found, best(queries, vectors, 5))
 
 
 @pytest.mark.parametrize(
