@@ -105,8 +105,8 @@ class Errors:
         "the encoder and settings that made them."
     )
 
-    E080 = (
-        "[spacy-elq E080] Not enough room on the disk of {path}: about {needed} MB are needed, {free} MB are "
+    E083 = (
+        "[spacy-elq E083] Not enough room on the disk of {path}: about {needed} MB are needed, {free} MB are "
         "free. Nothing was written. Make room, or name another folder."
     )
     E081 = (
@@ -237,7 +237,7 @@ class Warnings:
         "[spacy-elq W002] {unknown} of {total} gold mentions have an entity that is not in the index "
         "(such as {ids}): they train mention detection only."
     )
-    W080 = (
-        "[spacy-elq W080] {lists} lists are to be learned from {count} vectors; FAISS wants {wanted}. The "
+    W003 = (
+        "[spacy-elq W003] {lists} lists are to be learned from {count} vectors; FAISS wants {wanted}. The "
         "catalogue is too small for so many: IVF{fitting} would fit."
     )

@@ -170,7 +170,7 @@ def _train(index: Any, vectors: Array) -> None:
         lists = wanted // _VECTORS_PER_LIST
         fitting = max(1, count // _VECTORS_PER_LIST)
         warnings.warn(
-            Warnings.W080.format(lists=lists, wanted=wanted, count=count, fitting=fitting), stacklevel=2
+            Warnings.W003.format(lists=lists, wanted=wanted, count=count, fitting=fitting), stacklevel=2
         )
     if not index.is_trained:
         chosen = np.random.default_rng(0).permutation(count)[: max(_TRAINING_VECTORS, wanted)]

@@ -142,7 +142,7 @@ def check_disk(folder: Path, needed: int) -> None:
     """
     free = shutil.disk_usage(_nearest(folder)).free
     if free < needed:
-        raise ELQError(Errors.E080.format(path=folder, needed=_megabytes(needed), free=_megabytes(free)))
+        raise ELQError(Errors.E083.format(path=folder, needed=_megabytes(needed), free=_megabytes(free)))
 
 
 def bytes_to_copy(files: Iterable[Path], folder: Path) -> int:

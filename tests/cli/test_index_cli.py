@@ -89,9 +89,9 @@ def test_a_setting_that_the_back_end_has_not_is_an_error(vectors_path, tmp_path)
 
 
 def test_lists_that_are_too_many_are_said_aloud(vectors_path, tmp_path):
-    with pytest.warns(UserWarning, match="W080"):
+    with pytest.warns(UserWarning, match="W003"):
         assert invoke(vectors_path, tmp_path / "index", "--factory", "IVF2,Flat")[0] == 0
-    with pytest.warns(UserWarning, match="W080"):
+    with pytest.warns(UserWarning, match="W003"):
         code, output = invoke(vectors_path, tmp_path / "other", "--factory", "IVF11,Flat")
     assert code == 1
     assert "E034" in output

@@ -295,7 +295,7 @@ def test_a_file_that_cannot_be_written_is_no_fault_of_the_factory_string(vectors
 
 
 def test_too_few_vectors_for_so_many_lists_are_said_aloud(vectors, tmp_path):
-    with pytest.warns(UserWarning, match=r"W080.*64 lists.*300 vectors.*wants 2496.*IVF7 would fit"):
+    with pytest.warns(UserWarning, match=r"W003.*64 lists.*300 vectors.*wants 2496.*IVF7 would fit"):
         build(vectors, tmp_path / "x", "RR16,IVF64,Flat")
 
 

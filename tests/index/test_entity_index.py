@@ -320,7 +320,7 @@ def test_a_failed_build_leaves_the_old_index(hnsw, numbers, queries, factory):
 
 
 def test_a_failed_build_leaves_no_folder(numbers, tmp_path):
-    with pytest.raises(ELQError, match="E034"), pytest.warns(UserWarning, match="W080"):
+    with pytest.raises(ELQError, match="E034"), pytest.warns(UserWarning, match="W003"):
         build_index(numbers, tmp_path / "index", factory="IVF1000,Flat")
     assert not (tmp_path / "index").exists()
 
@@ -362,7 +362,7 @@ def test_an_index_of_another_kind_is_built_anew(hnsw, tmp_path, queries):
 
 def test_no_room_on_the_disk_is_said_before_anything_is_written(numbers, tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**9, 10**9, 10_000))
-    with pytest.raises(ELQError, match=r"E080.*new/index.*about 0 MB are needed, 0 MB are free"):
+    with pytest.raises(ELQError, match=r"E083.*new/index.*about 0 MB are needed, 0 MB are free"):
         build_index(numbers, tmp_path / "new" / "index", factory="HNSW128")
     assert not (tmp_path / "new").exists()
     assert len(build_index(numbers, tmp_path / "new" / "index", factory="Flat")) == 300, "needs no room"
@@ -371,7 +371,7 @@ def test_no_room_on_the_disk_is_said_before_anything_is_written(numbers, tmp_pat
 def test_the_room_for_vectors_counts_where_they_have_to_be_copied(numbers, tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**9, 10**9, 10_000))
     monkeypatch.setattr("spacy_elq.index.store._device", lambda path: str(path).startswith(str(tmp_path)))
-    with pytest.raises(ELQError, match="E080"):
+    with pytest.raises(ELQError, match="E083"):
         build_index(numbers, tmp_path / "index", factory="Flat")
 
 

@@ -260,7 +260,7 @@ def test_vectors_of_another_catalogue_are_refused(
 
 def test_no_room_for_vectors_is_said_before_anything_is_written(run, output, monkeypatch):
     no_room(monkeypatch, free=10 * 48 * 4)
-    with pytest.raises(ELQError, match=rf"E080.*{output}"):
+    with pytest.raises(ELQError, match=rf"E083.*{output}"):
         run()
     assert not output.exists()
     no_room(monkeypatch, free=10 * 48 * 4 + 10_000)
@@ -279,7 +279,7 @@ def test_no_room_for_vectors_of_elsewhere(
 ):
     place = (torch_file(index.vectors), tmp_path / "index", entity_encoder)
     no_room(monkeypatch, free=10 * 48 * 4 - (factory == "Flat"))
-    with pytest.raises(ELQError, match="E080"):
+    with pytest.raises(ELQError, match="E083"):
         import_index(read_catalogue(catalogue_path), *place, factory=factory)
     assert not (tmp_path / "index").exists()
 
@@ -295,5 +295,5 @@ def test_the_index_of_elsewhere_needs_no_room_where_it_is_a_link(
     assert imported.meta["backend"] == {"factory": "HNSW8", "efConstruction": 200, "efSearch": 256}
     shutil.rmtree(imported.path)
     monkeypatch.setattr("spacy_elq.index.store._device", lambda path: path == search)
-    with pytest.raises(ELQError, match="E080"):
+    with pytest.raises(ELQError, match="E083"):
         import_index(read_catalogue(catalogue_path), *place, search=search)
