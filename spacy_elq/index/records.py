@@ -25,6 +25,8 @@ RECORDS, OFFSETS, IDS, NAMES = "records.jsonl", "offsets.npy", "ids.npy", "names
 POPULARITY = "popularity.npy"
 # how well a text matches an entity in a similar spelling of one of its names; 1 is its very title
 SPELLING = 0.5
+# the last of the ways in which a text can match: title, name, spelling
+_SPELLED = 2
 ROLES = (RECORDS, OFFSETS, IDS, NAMES, POPULARITY)
 _KNOWN_TEXTS = 4096
 
@@ -107,7 +109,7 @@ class Records:
         )
 
     def match_names(self, texts: Sequence[str], *, alias_share: float = 1.0) -> Tuple[Array, Array, Array]:
-        """Find the entities that bear a name, or one that is spelled much like it.
+        """Find the entities that bear a name or, where there is none, one that is spelled much like it.
 
         texts (Sequence[str]): Names as people write them.
         alias_share (float): How well a text matches as another name than the title.
@@ -116,18 +118,21 @@ class Records:
         """
         hashes = [_name_hashes(text) for text in texts]
         owners = np.repeat(np.arange(len(hashes)), [len(own) for own in hashes])
-        degrees = np.asarray(
-            [degree for own in hashes for degree in (1.0, alias_share, SPELLING)[: len(own)]]
-        )
+        ways = np.asarray([way for own in hashes for way in range(len(own))], dtype="int64")
         wanted = np.asarray([key for own in hashes for key in own], dtype="uint64")
         begins, counts = _find_all(self._names, wanted)
+        # a spelling is doubted only where it is nobody's name
+        known = np.zeros(len(hashes), dtype=bool)
+        known[owners[(counts > 0) & (ways < _SPELLED)]] = True
+        counts[known[owners] & (ways == _SPELLED)] = 0
         entities = self._read_bearers(begins, counts)
-        owners, degrees = np.repeat(owners, counts), np.repeat(degrees, counts)
+        owners, ways = np.repeat(owners, counts), np.repeat(ways, counts)
         # who matches in several ways counts once, by the best one
-        order = np.lexsort((-degrees, entities, owners))
-        owners, entities, degrees = owners[order], entities[order], degrees[order]
+        order = np.lexsort((ways, entities, owners))
+        owners, entities, ways = owners[order], entities[order], ways[order]
         new = np.ones(len(owners), dtype=bool)
         new[1:] = (owners[1:] != owners[:-1]) | (entities[1:] != entities[:-1])
+        degrees = np.asarray([1.0, alias_share, SPELLING])[ways]
         return owners[new], entities[new], degrees[new]
 
     def _read_bearers(self, begins: Array, counts: Array) -> Array:

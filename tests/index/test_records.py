@@ -108,12 +108,18 @@ def test_every_bearer_of_a_name_is_found_and_other_names_count_their_share(tmp_p
     ]
 
 
-def test_a_similar_spelling_counts_half(tmp_path):
-    people = [Entity("E1", "Frida Kahlo"), Entity("E2", "Frieda Kalo"), Entity("E3", "Fred Cole")]
-    owners, positions, degrees = store(tmp_path, people).match_names(["frida kahlo", "fridda kalo"])
-    assert owners.tolist() == [0, 0, 1, 1]
-    assert positions.tolist() == [0, 1, 0, 1]
-    assert degrees.tolist() == [1.0, 0.5, 0.5, 0.5]
+@pytest.mark.parametrize("share", [1.0, 0.5])
+def test_a_similar_spelling_of_what_is_nobodys_name_counts_half(tmp_path, share):
+    people = [
+        Entity("E1", "Frida Kahlo"),
+        Entity("E2", "Frieda Kalo", aliases=("La Kalo",)),
+        Entity("E3", "Fred Cole"),
+    ]
+    texts = ["frida kahlo", "fridda kalo", "la kalo", "la kallo"]
+    owners, positions, degrees = store(tmp_path, people).match_names(texts, alias_share=share)
+    assert owners.tolist() == [0, 1, 1, 2, 3]
+    assert positions.tolist() == [0, 0, 1, 1, 1]
+    assert degrees.tolist() == [1.0, 0.5, 0.5, share, 0.5]
 
 
 def test_keys_are_found_as_often_as_they_are_there():
