@@ -215,7 +215,7 @@ def test_the_papers_experiments_run_from_the_raw_files_to_the_tables(project, en
         for setting, value in {"frozen_layers": 1, "layers": 0, "total_steps": 20, "max_steps": 20}.items():
             recipe = re.sub(rf"(?m)^{setting} = [1-9].*$", f"{setting} = {value}", recipe)
         path.write_text(recipe, encoding="utf8")
-    variables = {"data": real_data, "work": "work", "factory": "Flat", "factory_large": "HNSW8"}
+    variables = {"data": real_data, "work": "work"}
     for workflow in ("paper", "paper-everything", "paper-large", "paper-ablations", "paper-ablation-pairs"):
         done = run(project, encoder_path, workflow, **variables)
         assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]

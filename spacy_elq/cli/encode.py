@@ -35,8 +35,8 @@ def encode_cli(
     ),
     int8: bool = typer.Option(
         False,
-        "--int8",
-        "-8",
+        "--int8/--no-int8",
+        "-8/ ",
         help="Compute in 8-bit integers with ONNX Runtime (pip install 'spacy-elq[onnx]'): faster on a CPU, and "
         "nearly the same vectors, which depend a little on the batch",
     ),
