@@ -9,16 +9,19 @@ import os
 import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Callable, Dict, Iterator, List
+from typing import Any, Callable, Dict, Iterator, List, Tuple
 
 import torch
-from spacy_transformers.data_classes import HFObjects
+from spacy.tokens import Doc
+from spacy_transformers.data_classes import FullTransformerBatch, HFObjects
 from spacy_transformers.layers import TransformerModel
 from spacy_transformers.layers.hf_shim import HFShim
+from spacy_transformers.layers.transformer_model import forward
 from thinc.types import ArgsKwargs
 from transformers.modeling_outputs import BaseModelOutput
 
 from .errors import ELQError, Errors
+from .forward import can_predict, predict_batch
 
 PRECISIONS = ("int8", "float32")
 _INPUTS = ("input_ids", "attention_mask")
@@ -104,6 +107,7 @@ def build_transformer_model(
     RETURNS (TransformerModel): The model of a `transformer` component.
     """
     model = TransformerModel(name, get_spans, tokenizer_config, transformer_config)
+    model._func = _forward
     wrapper: Any = model.layers[0]
     wrapper.shims[0] = PredictionShim(
         wrapper.shims[0]._hfmodel,
@@ -111,6 +115,15 @@ def build_transformer_model(
         grad_scaler_config=dict(grad_scaler_config),
     )
     return model
+
+
+def _forward(
+    model: TransformerModel, docs: List[Doc], is_train: bool
+) -> Tuple[FullTransformerBatch, Callable]:
+    """As spacy-transformers has it, but for prediction."""
+    if is_train or not can_predict(model):
+        return forward(model, docs, is_train)
+    return predict_batch(model, docs), lambda d_output: docs
 
 
 def build_onnx_transformer_model(name: str, get_spans: Callable) -> TransformerModel:
@@ -121,6 +134,7 @@ def build_onnx_transformer_model(name: str, get_spans: Callable) -> TransformerM
     RETURNS (TransformerModel): The model, for prediction only.
     """
     model = TransformerModel(name, get_spans)
+    model._func = _forward
     wrapper: Any = model.layers[0]
     wrapper.shims[0] = PredictionShim(wrapper.shims[0]._hfmodel, model_cls=OnnxTransformer)
     return model
