@@ -25,6 +25,8 @@ from .forward import can_predict, predict_batch
 
 PRECISIONS = ("int8", "float32")
 _INPUTS = ("input_ids", "attention_mask")
+# a session that is dropped waits for its threads, and a forked process has none of its parent's
+_SESSIONS_OF_PARENT: List[Any] = []
 
 
 class PredictionShim(HFShim):
@@ -81,6 +83,8 @@ class OnnxTransformer(torch.nn.Module):
         """RETURNS (Any): A session of this process with as many threads as torch has."""
         wanted = (os.getpid(), torch.get_num_threads())
         if self._session is None or self._made_for != wanted:
+            if self._session is not None and self._made_for[0] != wanted[0]:
+                _SESSIONS_OF_PARENT.append(self._session)
             runtime = _import_runtime()
             options = runtime.SessionOptions()
             options.intra_op_num_threads, options.inter_op_num_threads = wanted[1], 1
