@@ -40,9 +40,10 @@ def _install_extensions() -> None:
 
 def _annotate(doc: Doc, link: Link) -> Span:
     span = Span(doc, link.start, link.end, label=link.label, kb_id=link.entity_id)
-    span._.elq_score = link.score
-    span._.elq_title = link.title
-    span._.elq_alternatives = [alternative.to_dict() for alternative in link.alternatives]
+    values = span._
+    values.elq_score = link.score
+    values.elq_title = link.title
+    values.elq_alternatives = [alternative.to_dict() for alternative in link.alternatives]
     return span
 
 

@@ -9,19 +9,24 @@ import os
 import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Callable, Dict, Iterator, List
+from typing import Any, Callable, Dict, Iterator, List, Tuple
 
 import torch
-from spacy_transformers.data_classes import HFObjects
+from spacy.tokens import Doc
+from spacy_transformers.data_classes import FullTransformerBatch, HFObjects
 from spacy_transformers.layers import TransformerModel
 from spacy_transformers.layers.hf_shim import HFShim
+from spacy_transformers.layers.transformer_model import forward
 from thinc.types import ArgsKwargs
 from transformers.modeling_outputs import BaseModelOutput
 
 from .errors import ELQError, Errors
+from .forward import can_predict, predict_batch
 
 PRECISIONS = ("int8", "float32")
 _INPUTS = ("input_ids", "attention_mask")
+# a session that is dropped waits for its threads, and a forked process has none of its parent's
+_SESSIONS_OF_PARENT: List[Any] = []
 
 
 class PredictionShim(HFShim):
@@ -78,6 +83,8 @@ class OnnxTransformer(torch.nn.Module):
         """RETURNS (Any): A session of this process with as many threads as torch has."""
         wanted = (os.getpid(), torch.get_num_threads())
         if self._session is None or self._made_for != wanted:
+            if self._session is not None and self._made_for[0] != wanted[0]:
+                _SESSIONS_OF_PARENT.append(self._session)
             runtime = _import_runtime()
             options = runtime.SessionOptions()
             options.intra_op_num_threads, options.inter_op_num_threads = wanted[1], 1
@@ -104,6 +111,7 @@ def build_transformer_model(
     RETURNS (TransformerModel): The model of a `transformer` component.
     """
     model = TransformerModel(name, get_spans, tokenizer_config, transformer_config)
+    model._func = _forward
     wrapper: Any = model.layers[0]
     wrapper.shims[0] = PredictionShim(
         wrapper.shims[0]._hfmodel,
@@ -111,6 +119,15 @@ def build_transformer_model(
         grad_scaler_config=dict(grad_scaler_config),
     )
     return model
+
+
+def _forward(
+    model: TransformerModel, docs: List[Doc], is_train: bool
+) -> Tuple[FullTransformerBatch, Callable]:
+    """As spacy-transformers has it, but for prediction."""
+    if is_train or not can_predict(model):
+        return forward(model, docs, is_train)
+    return predict_batch(model, docs), lambda d_output: docs
 
 
 def build_onnx_transformer_model(name: str, get_spans: Callable) -> TransformerModel:
@@ -121,6 +138,7 @@ def build_onnx_transformer_model(name: str, get_spans: Callable) -> TransformerM
     RETURNS (TransformerModel): The model, for prediction only.
     """
     model = TransformerModel(name, get_spans)
+    model._func = _forward
     wrapper: Any = model.layers[0]
     wrapper.shims[0] = PredictionShim(wrapper.shims[0]._hfmodel, model_cls=OnnxTransformer)
     return model

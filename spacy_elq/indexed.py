@@ -121,24 +121,55 @@ class IndexedLinker(ScoresLinks, TrainablePipe):
         positions, similarities = search(vectors, self.cfg["candidates"])
         return positions, joint_scores(log_probs, similarities.astype("float64") / self.cfg["temperature"])
 
+    def _link_best(
+        self, index: EntityIndex, docs: Sequence[Doc], spans: Array, vectors: Array, log_probs: Array
+    ) -> Tuple[Array, Array]:
+        """As `_link`, but only for mentions that can become links, unless every mention is shown.
+
+        The joint probability of a mention is at most its own. Those that would be links if it were just that
+        are looked up; if they are not good enough then, those that would be links instead, and so on. The
+        links are the same as if all had been looked up.
+
+        RETURNS (Tuple[Array, Array]): As `_link`. A mention that was not looked up has no candidates, and its
+            own log probability in the first place.
+        """
+        if self.cfg["spans_key"]:
+            return self._link(index, docs, spans, vectors, log_probs)
+        shape = (len(spans), min(self.cfg["candidates"], len(index)))
+        positions, joint = np.full(shape, -1), np.full(shape, -np.inf)
+        joint[:, 0] = log_probs
+        is_known = np.zeros(len(spans), dtype=bool)
+        while True:
+            asked = np.flatnonzero(self._accept(docs, spans, joint) & ~is_known)
+            if not len(asked):
+                return positions, joint
+            found = self._link(index, docs, spans[asked], vectors[asked], log_probs[asked])
+            positions[asked], joint[asked] = found
+            is_known[asked] = True
+
+    def _accept(self, docs: Sequence[Doc], spans: Array, joint: Array) -> Array:
+        """RETURNS (Array): (mentions,) bool, which become links: those that reach the threshold, best first,
+        without overlap.
+        """
+        return accept_mentions(
+            spans,
+            joint[:, 0] if len(joint) else np.zeros(0),
+            np.asarray([owner for owner, _, _ in to_docs(docs, spans)], dtype="int64"),
+            log_threshold=math.log(self.cfg["threshold"]),
+            log_first=self._log_least(),
+        )
+
     def _decide(
         self, index: EntityIndex, docs: Sequence[Doc], spans: Array, positions: Array, joint: Array
     ) -> List[List[Link]]:
-        """Choose the mentions that become links: those that reach the threshold, best first, without overlap.
+        """Choose the mentions that become links.
 
         spans (Array): (mentions, 2) token ranges, counted over the batch, by position.
         positions, joint (Array): What `_link` returned for them.
         RETURNS (List[List[Link]]): Per doc, the links by position; if `spans_key` is set, also the
             mentions that were not accepted.
         """
-        places = to_docs(docs, spans)
-        accepted = accept_mentions(
-            spans,
-            joint[:, 0] if len(joint) else np.zeros(0),
-            np.asarray([owner for owner, _, _ in places], dtype="int64"),
-            log_threshold=math.log(self.cfg["threshold"]),
-            log_first=self._log_least(),
-        )
+        accepted = self._accept(docs, spans, joint)
         shown = np.arange(len(spans)) if self.cfg["spans_key"] else np.flatnonzero(accepted)
         return self._make_links(index, docs, spans[shown], positions[shown], joint[shown], accepted[shown])
 
@@ -176,25 +207,33 @@ class IndexedLinker(ScoresLinks, TrainablePipe):
         accepted: Array,
     ) -> List[List[Link]]:
         links: List[List[Link]] = [[] for _ in docs]
+        candidates = self._name_candidates(index, positions, joint)
         for i, (owner, start, end) in enumerate(to_docs(docs, spans)):
-            entities = [index.entity(int(p)) for p in positions[i] if p >= 0]
-            probs = np.exp(joint[i]).tolist()
+            best = candidates[i][0]
             links[owner].append(
                 Link(
                     start=start,
                     end=end,
-                    entity_id=entities[0].id,
-                    title=entities[0].title,
-                    label=entities[0].label or self.cfg["label"],
-                    score=probs[0],
-                    alternatives=[
-                        Alternative(entity.id, entity.title, prob)
-                        for entity, prob in zip(entities, probs, strict=False)
-                    ],
+                    entity_id=best.id,
+                    title=best.title,
+                    label=index.entity(int(positions[i, 0])).label or self.cfg["label"],
+                    score=best.score,
+                    alternatives=candidates[i],
                     accepted=bool(accepted[i]),
                 )
             )
         return links
+
+    def _name_candidates(self, index: EntityIndex, positions: Array, joint: Array) -> List[List[Alternative]]:
+        """RETURNS (List[List[Alternative]]): The candidates of each mention, best first."""
+        found = positions >= 0
+        titles = iter(index.titles(positions[found]))
+        probs = np.exp(joint).tolist()
+        counts = found.sum(axis=1).tolist()
+        return [
+            [Alternative(*next(titles), prob) for prob in own[:count]]
+            for own, count in zip(probs, counts, strict=True)
+        ]
 
     def set_annotations(self, docs: Iterable[Doc], links: List[List[Link]]) -> None:
         """Write links to the docs: entities, scores, titles, alternatives and, if set, the span group.

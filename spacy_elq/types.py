@@ -1,6 +1,6 @@
 """Records and protocols that every other module may use."""
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Dict, List, Optional, Protocol, Sequence, Tuple
 
 from numpy.typing import NDArray
@@ -41,7 +41,7 @@ class Alternative:
 
     def to_dict(self) -> Dict[str, Any]:
         """RETURNS (Dict[str, Any]): The same in plain types."""
-        return asdict(self)
+        return {"id": self.id, "title": self.title, "score": self.score}
 
 
 @dataclass(frozen=True)

@@ -87,18 +87,23 @@ def test_a_session_has_the_threads_of_torch(converted):
 
 
 def put_states(queue, module):
-    queue.put(states(module))
+    found = states(module)
+    queue.put((found, module._session.get_session_options().intra_op_num_threads))
 
 
 def test_a_forked_process_has_its_own_session(converted):
     _, module = converted
+    torch.set_num_threads(2)
     expected = states(module)
+    torch.set_num_threads(1)
     context = multiprocessing.get_context("fork")
     queue = context.Queue()
     process = context.Process(target=put_states, args=(queue, module))
     process.start()
-    assert np.array_equal(queue.get(timeout=600), expected)
+    found, n_threads = queue.get(timeout=600)
     process.join()
+    assert np.array_equal(found, expected)
+    assert n_threads == 1
 
 
 def test_it_cannot_be_trained(converted):

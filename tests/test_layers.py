@@ -10,6 +10,7 @@ PACKAGE = Path(__file__).parent.parent / "spacy_elq"
 # from the bottom up; modules of one layer do not know each other
 LAYERS = [
     {"about", "errors", "types", "threads"},
+    {"forward"},
     {"spans", "losses", "decode", "catalogue", "rows", "tensors", "tokenizer", "settings", "engine"},
     {"index", "entity_encoder"},
     {"models", "gold", "negatives", "scorer", "callbacks", "annotate"},

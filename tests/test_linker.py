@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 import spacy
 from conftest import ENTITIES, links_of, train
+from hypothesis import given
+from hypothesis import strategies as st
 from spacy.tokens import Doc, DocBin, Span
 from spacy.training import Example
-from strategies import numeric_gradient
+from strategies import numeric_gradient, scored_spans
 
 from spacy_elq import linker as module
 from spacy_elq.errors import ELQError
@@ -34,6 +36,12 @@ def alternatives_of(doc):
 def loaded(trained_path):
     """A copy of the trained transformer pipeline that a test may change."""
     return spacy.load(trained_path)
+
+
+@pytest.fixture(scope="module")
+def shared_linker(make_pipeline):
+    """A linker whose parts may be replaced; nothing of it counts but its settings."""
+    return make_pipeline("tok2vec").get_pipe("elq_linker")
 
 
 POPULARITY = [3.0, 0.0, 50.0, 7.0, 900.0, 2e6, 11.0, 40.0, 0.5, 6.0]
@@ -518,6 +526,53 @@ def test_one_search_for_a_batch(loaded, gold_docs):
     docs = list(loaded.pipe(doc.text for doc in gold_docs))
     assert len(calls) == 1
     assert sum(len(doc.ents) for doc in docs) <= calls[0]
+
+
+@given(st.data())
+def test_mentions_that_cannot_become_links_are_not_looked_up(shared_linker, data):
+    """The links are those that come of looking up all, whatever the candidates of the others are."""
+    docs = [Doc(shared_linker.vocab, words=["w"] * 6)] * 2
+    spans, log_probs = data.draw(scored_spans(n_tokens=6))
+    shift = np.asarray(data.draw(st.lists(st.sampled_from([0, 6]), min_size=len(spans), max_size=len(spans))))
+    spans = spans + shift.reshape(-1, 1)
+    order = np.lexsort((spans[:, 1], spans[:, 0]))
+    spans, log_probs = spans[order].astype("int64"), log_probs[order]
+    losses = data.draw(st.lists(st.integers(0, 4), min_size=len(spans), max_size=len(spans)))
+    asked = []
+
+    def link(index, docs, spans, vectors, log_probs):
+        asked.extend(vectors.ravel().tolist())
+        joint = np.full((len(spans), 10), -100.0)
+        joint[:, 0] = log_probs - np.asarray(losses)[vectors.ravel()]
+        return np.zeros(joint.shape, dtype="int64"), joint
+
+    shared_linker._link = link
+    shared_linker.cfg.update(
+        threshold=math.exp(-2), first_threshold=math.exp(data.draw(st.sampled_from([-4, -2])))
+    )
+    numbers = np.arange(len(spans)).reshape(-1, 1)
+    index = shared_linker.index
+    positions, joint = shared_linker._link_best(index, docs, spans, numbers, log_probs)
+    assert len(set(asked)) == len(asked)
+    found = shared_linker._accept(docs, spans, joint)
+    expected = link(index, docs, spans, numbers, log_probs)[1]
+    np.testing.assert_array_equal(found, shared_linker._accept(docs, spans, expected))
+    np.testing.assert_array_equal(joint[found], expected[found])
+    assert (positions[found] >= 0).all()
+
+
+def test_what_overlaps_with_a_better_link_is_not_looked_up(loaded):
+    linker = loaded.get_pipe("elq_linker")
+    links, asked = links_of(loaded(LINKED)), []
+    linker.cfg["threshold"] = 1e-9
+    link = linker._link
+    linker._link = lambda *args: asked.append(len(args[2])) or link(*args)
+    linker.cfg["spans_key"] = "mentions"
+    loaded(LINKED)
+    everything = asked.pop()
+    linker.cfg["spans_key"] = None
+    assert set(links) <= set(links_of(loaded(LINKED)))
+    assert 0 < sum(asked) < everything
 
 
 def test_a_higher_threshold_takes_links_away(loaded, gold_docs):

@@ -3,7 +3,7 @@
 import shutil
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -79,6 +79,10 @@ class EntityIndex:
     def entity(self, position: int) -> Entity:
         """RETURNS (Entity): The entity at a position."""
         return self._records.get(position)
+
+    def titles(self, positions: Array) -> List[Tuple[str, str]]:
+        """RETURNS (List[Tuple[str, str]]): Id and title of entities, quicker than `entity`."""
+        return self._records.titles(positions)
 
     def positions(self, ids: Sequence[str]) -> Array:
         """RETURNS (Array): (ids,) the position of each id, or -1 for an unknown one."""

@@ -5,6 +5,7 @@ import json
 import tempfile
 from array import array
 from functools import lru_cache
+from json.decoder import scanstring  # type: ignore[attr-defined]
 from pathlib import Path
 from typing import Any, Iterable, List, Sequence, Tuple
 
@@ -98,6 +99,11 @@ class Records:
         begin, end = self._offsets[position : position + 2].tolist()
         return entity_from_dict(json.loads(self._data.read(begin, end)))
 
+    def titles(self, positions: Array) -> List[Tuple[str, str]]:
+        """RETURNS (List[Tuple[str, str]]): Id and title of entities, the rest left unread."""
+        begins, ends = self._offsets[positions].tolist(), self._offsets[positions + 1].tolist()
+        return [_id_and_title(self._data.read(b, e)) for b, e in zip(begins, ends, strict=True)]
+
     def positions(self, ids: Sequence[str]) -> Array:
         """RETURNS (Array): (ids,) the position of each id, or -1."""
         wanted = np.asarray([hash_text(id_) for id_ in ids], dtype="uint64")
@@ -146,6 +152,13 @@ class Records:
     def _find(self, id_: str, positions: Array) -> int:
         found: List[int] = [int(p) for p in positions if self.get(int(p)).id == id_]
         return found[0] if found else -1
+
+
+def _id_and_title(line: bytes) -> Tuple[str, str]:
+    """RETURNS (Tuple[str, str]): The fields with which every record begins."""
+    text = line.decode("utf8")
+    id_, end = scanstring(text, len('{"id": "'))
+    return id_, scanstring(text, end + len(', "title": "'))[0]
 
 
 def map_array(path: Path) -> Array:

@@ -39,6 +39,14 @@ def test_entities_come_back_by_position(tmp_path):
     assert records.get(np.int64(1)) == ENTITIES[1]
 
 
+def test_ids_and_titles_are_read_without_the_rest(tmp_path):
+    odd = [Entity('a "b" \\', "two\nlines \u0085 \\u0041", "x"), Entity("\t", '"')]
+    records = store(tmp_path, [*ENTITIES, *odd])
+    positions = np.asarray([4, 0, 3, 3, 1, 2])
+    assert records.titles(positions) == [(e.id, e.title) for e in map(records.get, positions)]
+    assert records.titles(positions[:0]) == []
+
+
 def test_a_stream_is_enough(tmp_path):
     assert len(store(tmp_path, iter(ENTITIES))) == 3
 
