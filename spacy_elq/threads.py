@@ -1,7 +1,7 @@
 """How many threads the libraries work in: the one place where that is set.
 
 The rule: torch's number is everyone's. It is what `OMP_NUM_THREADS` says or, without it, the number of
-physical cores; a worker process of `nlp.pipe(n_process=...)` has one. FAISS and NumPy's BLAS, which would take
+physical cores; a worker of `nlp.pipe(n_process=...)` has one. FAISS and NumPy's BLAS, which would take
 all logical cores each, are given the same number, and sessions of ONNX Runtime ask torch for it.
 """
 

@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import statistics
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional
 
@@ -90,50 +91,109 @@ def bench(
     RETURNS (Dict[str, Any]): Threads, questions, entities, seconds to load it, peak memory of this process
         and, in "runs", figures for each batch size, in "lengths" for docs of so many tokens.
     """
+    subject = _prepare(pipeline, data_path, limit=limit)
+    threads.set_threads(n_threads)
+    (runs,) = _run_in_turn([subject], batch_sizes, repeats=repeats)
+    return {
+        "threads": n_threads,
+        "questions": len(subject.texts),
+        "entities": subject.entities,
+        "runs": runs,
+        "lengths": [_run_length(subject.nlp, subject.texts, tokens, repeats=repeats) for tokens in lengths],
+        "load_seconds": subject.load_seconds,
+        "peak_mb": _peak_mb(),
+    }
+
+
+def bench_in_turn(
+    pipelines: List[str],
+    data_path: Path,
+    batch_sizes: List[int],
+    *,
+    n_threads: int = 1,
+    limit: int = 500,
+    repeats: int = 3,
+) -> List[List[Dict[str, Any]]]:
+    """Measure several pipelines in one run, each in turn with the others.
+
+    RETURNS (List[List[Dict[str, Any]]]): Of each pipeline, the "runs" of `bench`.
+    """
+    subjects = [_prepare(pipeline, data_path, limit=limit) for pipeline in pipelines]
+    threads.set_threads(n_threads)
+    return _run_in_turn(subjects, batch_sizes, repeats=repeats)
+
+
+@dataclass(frozen=True)
+class _Subject:
+    """A pipeline with a clock around its stages, and the texts that it is measured on."""
+
+    nlp: Language
+    texts: List[str]
+    clock: Dict[str, float]
+    entities: int
+    load_seconds: float
+
+    @property
+    def encoder(self) -> Any:
+        """RETURNS (Any): The model of its transformer, or None."""
+        models = (getattr(pipe, "model", None) for _, pipe in self.nlp.pipeline)
+        return next((model for model in models if isinstance(model, TransformerModel)), None)
+
+
+def _prepare(pipeline: str, data_path: Path, *, limit: int) -> _Subject:
     begin = time.perf_counter()
     nlp, linker = load_pipeline(pipeline)
     load_seconds = time.perf_counter() - begin
     if linker.index is None:
         raise ELQError(Errors.E001.format(name=linker.name))
     texts = [doc.text for doc in read_docs(data_path, nlp)][:limit]
-    threads.set_threads(n_threads)
-    clock = _install_clock(nlp, linker)
-    list(nlp.pipe(texts[:64]))
-    return {
-        "threads": n_threads,
-        "questions": len(texts),
-        "entities": len(linker.index),
-        "runs": [_run(nlp, texts, size, repeats=repeats, clock=clock) for size in batch_sizes],
-        "lengths": [_run_length(nlp, texts, tokens, repeats=repeats) for tokens in lengths],
-        "load_seconds": load_seconds,
-        "peak_mb": _peak_mb(),
-    }
+    return _Subject(nlp, texts, _install_clock(nlp, linker), len(linker.index), load_seconds)
 
 
-def _run(
-    nlp: Language, texts: List[str], batch_size: int, *, repeats: int, clock: Dict[str, float]
-) -> Dict[str, Any]:
+def _run_in_turn(
+    subjects: List[_Subject], batch_sizes: List[int], *, repeats: int
+) -> List[List[Dict[str, Any]]]:
+    """RETURNS (List[List[Dict[str, Any]]]): Of each subject, the figures of each batch size."""
+    for subject in subjects:
+        list(subject.nlp.pipe(subject.texts[:64]))
+    runs: List[List[Dict[str, Any]]] = [[] for _ in subjects]
+    for size in batch_sizes:
+        measured: List[List[Dict[str, float]]] = [[] for _ in subjects]
+        for _ in range(repeats):
+            for subject, own in zip(subjects, measured, strict=True):
+                own.append(_measure(subject, size))
+        for subject, own, figures in zip(subjects, measured, runs, strict=True):
+            figures.append(_sum_up(own, size, len(subject.texts)))
+    return runs
+
+
+def _measure(subject: _Subject, batch_size: int) -> Dict[str, float]:
+    """RETURNS (Dict[str, float]): Seconds by stage and, in "forward", of the bare forward pass."""
+    subject.clock.update(dict.fromkeys(STAGES, 0.0))
+    begin = time.perf_counter()
+    for _ in subject.nlp.pipe(subject.texts, batch_size=batch_size):
+        pass
+    spent = dict(subject.clock)
+    spent["rest"] = time.perf_counter() - begin - sum(spent.values())
+    if subject.encoder is not None:
+        batches = [list(batch) for batch in minibatch(subject.texts, batch_size)]
+        spent["forward"] = time_forward(subject.encoder, batches)
+    return spent
+
+
+def _sum_up(measured: List[Dict[str, float]], batch_size: int, questions: int) -> Dict[str, Any]:
     """RETURNS (Dict[str, Any]): Seconds a question by stage and of the bare forward pass, and their ratio."""
-    encoder = next((p.model for _, p in nlp.pipeline if isinstance(_model(p), TransformerModel)), None)  # type: ignore[attr-defined]
-    measured, forward = [], []
-    for _ in range(repeats):
-        measured.append(_measure(nlp, texts, batch_size, clock))
-        if encoder is not None:
-            forward.append(time_forward(encoder, [list(batch) for batch in minibatch(texts, batch_size)]))
-    seconds = {stage: statistics.median(m[stage] for m in measured) / len(texts) for stage in STAGES}
-    total = statistics.median(sum(m.values()) for m in measured)
+    seconds = {stage: statistics.median(m[stage] for m in measured) / questions for stage in STAGES}
+    total = statistics.median(sum(m[stage] for stage in STAGES) for m in measured)
+    forward = [m["forward"] for m in measured if "forward" in m]
     bare = statistics.median(forward) if forward else None
     return {
         "batch_size": batch_size,
-        "questions_per_second": len(texts) / total,
+        "questions_per_second": questions / total,
         "seconds": seconds,
-        "forward": None if bare is None else bare / len(texts),
+        "forward": None if bare is None else bare / questions,
         "ratio": None if bare is None else total / bare,
     }
-
-
-def _model(pipe: Any) -> Any:
-    return getattr(pipe, "model", None)
 
 
 def _run_length(nlp: Language, texts: List[str], tokens: int, *, repeats: int) -> Dict[str, float]:
@@ -201,14 +261,3 @@ def _install_clock(nlp: Language, linker: Linker) -> Dict[str, float]:
         put_clock(pipe, dict.fromkeys(["predict", "set_annotations"], "encoder"))
     nlp.tokenizer = timed("tokenizer", nlp.tokenizer)
     return clock
-
-
-def _measure(nlp: Language, texts: List[str], batch_size: int, clock: Dict[str, float]) -> Dict[str, float]:
-    """RETURNS (Dict[str, float]): Seconds by stage."""
-    clock.update(dict.fromkeys(STAGES, 0.0))
-    begin = time.perf_counter()
-    for _ in nlp.pipe(texts, batch_size=batch_size):
-        pass
-    spent = dict(clock)
-    spent["rest"] = time.perf_counter() - begin - sum(clock.values())
-    return spent

@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 
 import pytest
 from spacy.cli import app
@@ -95,3 +97,38 @@ def test_lists_that_are_too_many_are_said_aloud(vectors_path, tmp_path):
         code, output = invoke(vectors_path, tmp_path / "other", "--factory", "IVF11,Flat")
     assert code == 1
     assert "E034" in output
+
+
+# a system whose disk is full
+FULL = "import runpy, shutil; shutil.disk_usage = lambda p: shutil._ntuple_diskusage(9, 9, 0); "
+FULL += "runpy.run_module('spacy', run_name='__main__', alter_sys=True)"
+
+
+@pytest.mark.parametrize(
+    ("factory", "start", "code", "expected"),
+    [
+        (
+            "Nonsense9",
+            ["-m", "spacy"],
+            1,
+            ["E034", "'Nonsense9'", "10 vectors of width 48", "'Flat' (exact)"],
+        ),
+        ("PQ8", ["-m", "spacy"], 1, ["E034", "'PQ8'", "10 vectors", "'Flat' (exact)"]),
+        ("IVF64,Flat", ["-m", "spacy"], 1, ["W003", "64 lists", "IVF1 would fit", "E034"]),
+        ("IVF2,Flat", ["-m", "spacy"], 0, ["W003", "2 lists", "IVF1 would fit", "factory IVF2,Flat"]),
+        ("HNSW32", ["-c", FULL], 1, ["E083", "0 MB are free"]),
+    ],
+    ids=["unknown", "too few to train", "too few for lists", "few for lists", "disk"],
+)
+def test_what_cannot_be_built_is_said_on_the_command_line(
+    vectors_path, tmp_path, factory, start, code, expected
+):
+    folder = tmp_path / "index"
+    command = [sys.executable, *start, "elq", "index", str(vectors_path), str(folder), "--factory", factory]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    output = " ".join((done.stdout + done.stderr).split())
+    assert done.returncode == code, output
+    assert "Traceback" not in output
+    for words in expected:
+        assert words in output
+    assert folder.exists() == (code == 0)

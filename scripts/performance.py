@@ -1,0 +1,236 @@
+"""The figures of docs/performance.md: `bench` measures a pipeline and its int8 twin into
+docs/performance.json, beside the tables of `scripts/index_table.py`; `write` makes the page of it.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Dict, List, Optional, Tuple
+
+import srsly
+import typer
+
+from spacy_elq.cli.bench import STAGES, bench_in_turn
+from spacy_elq.cli.evaluate import evaluate
+
+app = typer.Typer(help=__doc__, no_args_is_help=True)
+FIGURES, PAGE = Path("docs/performance.json"), Path("docs/performance.md")
+PRECISIONS = ("float32", "int8")
+# the pipeline whose figures are the goals of the project
+REAL = "real"
+NAMES = {"readme": "the README's pipeline", REAL: "the real-data pipeline"}
+GOALS = {
+    "overhead_batch_1": "whole pipeline / bare forward pass, batch 1 (goal: at most 1.35)",
+    "overhead_batch_64": "whole pipeline / bare forward pass, batch 64 (goal: at most 1.25)",
+    "int8_speedup_batch_1": "questions a second, int8 / float32, batch 1 (goal: at least 1.5)",
+    "int8_speedup_batch_64": "questions a second, int8 / float32, batch 64 (goal: at least 1.5)",
+    "int8_f_loss": "weak F1 lost by int8, in points (goal: at most 0.5)",
+}
+INDEX_COLUMNS = {
+    "factory": "factory string",
+    "widths": "settings",
+    "entities": "entities",
+    "width": "width",
+    "recall_at_10": "recall@10",
+    "weak_f": "weak F1",
+    "queries_per_second": "queries/s",
+    "resident_mb": "resident MB",
+    "share_of_vectors": "of the vectors",
+    "disk_mb": "disk MB",
+    "load_seconds": "load s",
+    "build_seconds": "build s",
+}
+SHARING_COLUMNS = {
+    "how": "how",
+    "processes": "processes",
+    "entities": "entities",
+    "rss_mb": "resident MB each",
+    "pss_mb": "proportional MB each",
+}
+_TEXTS = {
+    "head": """Every figure here was written by `scripts/performance.py` from `docs/performance.json`; the
+commands are the workflow `performance` of `project.yml` (`python -m spacy project run performance`), after
+`all` and `paper`.""",
+    "bench": """Medians over repeats, on the test questions. *forward*: the bare forward pass of the same
+encoder over the word pieces of the same batches, padded to the longest of each, measured in turn with the
+pipeline; *ratio*: whole pipeline / forward. In batches the pipeline runs texts of similar length together,
+which is quicker than the yardstick. Times are milliseconds a question. float32 and int8 take turns in one
+run; peak memory and load time are those of a process of its own.""",
+    "lengths": """One doc of so many tokens, questions in a row: if the cost is linear, tokens a second stay
+the same from the first doc on that fills a window of the encoder.""",
+    "index": """Each back end in a process of its own, one thread, one query at a time
+(`scripts/index_table.py measure`). *recall@10*: against exact search; *weak F1*: of the real-data pipeline
+with this index; *resident*: what the process has more in memory after 1,000 searches and look-ups, *of the
+vectors*: in proportion to the float32 vectors. The default of each size is marked *.""",
+    "synthetic": """Vectors and queries drawn at random, with the spectrum, clusters and angles of the real
+ones (`scripts/index_table.py synthesize`).""",
+    "sharing": """What processes have of the mapped files of an index: *resident* counts shared pages for each
+of them, *proportional* divides each page by the processes that share it (`scripts/index_table.py share`).""",
+}
+
+
+@app.command()
+def bench(
+    pipeline: str = typer.Argument(..., help="Trained pipeline, with its threshold"),
+    int8: str = typer.Argument(..., help="What `spacy elq quantize` made of it, with its own threshold"),
+    questions: Path = typer.Argument(..., help="Test questions (.spacy)"),
+    name: str = typer.Option(..., help=f"One of {', '.join(NAMES)}"),
+    batch_sizes: str = typer.Option("1,8,64", help="Batch sizes to try"),
+    lengths: str = typer.Option("10,100,1000,5000", help="Docs of so many tokens"),
+    n_threads: int = typer.Option(1, "--threads", min=1, help="Threads"),
+    limit: int = typer.Option(500, min=1, help="How many of the questions are measured for speed"),
+    repeats: int = typer.Option(5, min=1, help="Runs, of which the median counts"),
+) -> None:
+    """Measure both pipelines in turn and put their figures into docs/performance.json in the place of earlier
+    ones.
+    """
+    if name not in NAMES:
+        raise typer.BadParameter(f"Expected one of {', '.join(NAMES)}.", param_hint="--name")
+    pipelines = [pipeline, int8]
+    sizes = [int(size) for size in batch_sizes.split(",")]
+    runs = bench_in_turn(pipelines, questions, sizes, n_threads=n_threads, limit=limit, repeats=repeats)
+    rows = []
+    for path, precision, own in zip(pipelines, PRECISIONS, runs, strict=True):
+        alone = _bench_alone(path, questions, lengths, ["-t", str(n_threads), "-n", str(limit)])
+        row = {"name": name, "precision": precision, "weak_f": _weak_f(path, questions)}
+        rows.append({**row, **alone, "repeats": repeats, "runs": own})
+    _store(name, rows)
+
+
+def _bench_alone(pipeline: str, questions: Path, lengths: str, settings: List[str]) -> Dict[str, Any]:
+    """RETURNS (Dict[str, Any]): Load time, peak memory and the cost by length, in a process of its own."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "bench.json"
+        command = [sys.executable, "-m", "spacy", "elq", "bench", pipeline, str(questions), str(path)]
+        command += ["-b", "1", "-r", "1", "-l", lengths, *settings]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        figures = srsly.read_json(path)
+    return {key: figures[key] for key in figures if key != "runs"}
+
+
+def _weak_f(pipeline: str, questions: Path) -> float:
+    with TemporaryDirectory() as folder:
+        return evaluate(pipeline, questions, Path(folder) / "metrics.json")["weak"]["f"]
+
+
+def _store(name: str, rows: List[Dict[str, Any]]) -> None:
+    data = _read()
+    others = [row for row in data.get("pipelines", []) if row["name"] != name]
+    data["pipelines"] = sorted([*others, *rows], key=lambda row: list(NAMES).index(row["name"]))
+    if name == REAL:
+        data |= summarize(*rows)
+    FIGURES.parent.mkdir(parents=True, exist_ok=True)
+    FIGURES.write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n", encoding="utf8")
+
+
+def summarize(plain: Dict[str, Any], quantized: Dict[str, Any]) -> Dict[str, Optional[float]]:
+    """RETURNS (Dict[str, Optional[float]]): The figures of `GOALS`, from the rows of both precisions; None
+    where the batch size was not measured.
+    """
+    speeds = [
+        {run["batch_size"]: run["questions_per_second"] for run in row["runs"]} for row in (plain, quantized)
+    ]
+    ratios = {run["batch_size"]: run["ratio"] for run in plain["runs"]}
+    found: Dict[str, Optional[float]] = {}
+    for size in (1, 64):
+        is_known = size in ratios
+        found[f"overhead_batch_{size}"] = round(ratios[size], 3) if is_known else None
+        speedup = speeds[1][size] / speeds[0][size] if is_known else None
+        found[f"int8_speedup_batch_{size}"] = None if speedup is None else round(speedup, 3)
+    found["int8_f_loss"] = round(100 * (plain["weak_f"] - quantized["weak_f"]), 2)
+    return found
+
+
+@app.command()
+def write() -> None:
+    """Write docs/performance.md."""
+    data = _read()
+    pipelines, index = data.get("pipelines", []), data.get("index", [])
+    header = ("pipeline", "precision", "batch", "questions/s", "forward", "ratio", *STAGES)
+    real = [row for row in index if row["vectors"] == "real"]
+    parts = [
+        "# Performance",
+        _TEXTS["head"],
+        "## Goals, on the real-data pipeline",
+        _table(("", "measured"), [(text, _show(data.get(key))) for key, text in GOALS.items()]),
+        "## Speed",
+        _TEXTS["bench"],
+        _table(header, [line for row in pipelines for line in _run_rows(row)]),
+        _table(
+            ("pipeline", "precision", "entities", "weak F1", "load s", "peak MB", "threads"),
+            [_pipeline_row(row) for row in pipelines],
+        ),
+        "## Cost by length",
+        _TEXTS["lengths"],
+        _table(("pipeline", "precision", "tokens", "tokens/s"), _length_rows(pipelines)),
+        "## Index",
+        _TEXTS["index"],
+        _table(tuple(INDEX_COLUMNS.values()), _index_rows(real)),
+        "## 5.9 million entities of width 1,024",
+        _TEXTS["synthetic"],
+        _table(tuple(INDEX_COLUMNS.values()), _index_rows([row for row in index if row not in real])),
+        "## Processes share an index",
+        _TEXTS["sharing"],
+        _table(tuple(SHARING_COLUMNS.values()), _columns(SHARING_COLUMNS, data.get("index_sharing", []))),
+    ]
+    PAGE.parent.mkdir(parents=True, exist_ok=True)
+    PAGE.write_text("\n\n".join(parts) + "\n", encoding="utf8")
+
+
+def _run_rows(row: Dict[str, Any]) -> List[Tuple[str, ...]]:
+    return [
+        (
+            NAMES[row["name"]],
+            row["precision"],
+            str(run["batch_size"]),
+            f"{run['questions_per_second']:.1f}",
+            _show(run["forward"], scale=1000),
+            _show(run["ratio"]),
+            *(_show(run["seconds"][stage], scale=1000) for stage in STAGES),
+        )
+        for run in row["runs"]
+    ]
+
+
+def _pipeline_row(row: Dict[str, Any]) -> Tuple[str, ...]:
+    figures = [f"{row['entities']:,}", f"{100 * row['weak_f']:.1f}", f"{row['load_seconds']:.1f}"]
+    peak = _show(row["peak_mb"], digits=0)
+    return (NAMES[row["name"]], row["precision"], *figures, peak, str(row["threads"]))
+
+
+def _length_rows(rows: List[Dict[str, Any]]) -> List[Tuple[str, ...]]:
+    return [
+        (NAMES[row["name"]], row["precision"], f"{own['tokens']:,}", f"{own['tokens_per_second']:,.0f}")
+        for row in rows
+        for own in row["lengths"]
+    ]
+
+
+def _index_rows(rows: List[Dict[str, Any]]) -> List[Tuple[str, ...]]:
+    shown = [{**row, "factory": f"`{row['factory']}`{' *' if row.get('default') else ''}"} for row in rows]
+    return _columns(INDEX_COLUMNS, shown)
+
+
+def _columns(columns: Dict[str, str], rows: List[Dict[str, Any]]) -> List[Tuple[str, ...]]:
+    return [tuple("" if row[key] is None else str(row[key]) for key in columns) for row in rows]
+
+
+def _show(value: Optional[float], *, scale: float = 1.0, digits: int = 2) -> str:
+    return "not measured" if value is None else f"{scale * value:.{digits}f}"
+
+
+def _table(header: Tuple[str, ...], rows: List[Tuple[str, ...]]) -> str:
+    if not rows:
+        return "Not measured yet."
+    lines = [header, ("---",) * len(header), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _read() -> Dict[str, Any]:
+    return srsly.read_json(FIGURES) if FIGURES.is_file() else {}
+
+
+if __name__ == "__main__":
+    app()
