@@ -10,12 +10,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, cast
 
 import faiss
 import numpy as np
 import srsly
 import typer
+from spacy.language import Language
 from spacy.tokens import Doc
 from spacy.training import Example
 from spacy.util import minibatch
@@ -23,6 +24,7 @@ from spacy.util import minibatch
 from spacy_elq.catalogue import entity_to_dict, read_catalogue
 from spacy_elq.index import EntityIndex, build_index, encode_catalogue
 from spacy_elq.index.backend import default_factory
+from spacy_elq.indexed import IndexedLinker
 from spacy_elq.types import Array, Entity
 
 app = typer.Typer(help=__doc__, no_args_is_help=True)
@@ -250,9 +252,9 @@ def build(vectors: Path, folder: Path, spec: str) -> None:
 @app.command(hidden=True)
 def link(pipeline: str, queries: Path, indexes: List[Path], questions: List[Path] = typer.Option([])) -> None:
     """Link questions with several indexes; write the queries, print weak F1 by index."""
-    from spacy_elq.cli._util import load_pipeline, read_gold
+    from spacy_elq.cli._util import read_gold
 
-    nlp, linker = load_pipeline(pipeline)
+    nlp, linker = _load(pipeline)
     examples = [example for path in questions for example in read_gold(path, nlp, linker)]
     with nlp.select_pipes(disable=[linker.name]):
         for example, doc in zip(examples, nlp.pipe([x.predicted for x in examples]), strict=True):
@@ -268,6 +270,13 @@ def link(pipeline: str, queries: Path, indexes: List[Path], questions: List[Path
     order = np.random.default_rng(0).permutation(len(vectors))
     np.savez(queries, vectors=vectors[order], names=names[order])
     typer.echo(json.dumps(result))
+
+
+def _load(pipeline: str) -> Tuple[Language, IndexedLinker]:
+    from spacy_elq.cli._util import load_pipeline
+
+    nlp, linker = load_pipeline(pipeline)
+    return nlp, cast(IndexedLinker, linker)
 
 
 def _link(linker: Any, index: EntityIndex, examples: Sequence[Example]) -> List[Tuple[Array, List[str]]]:
@@ -458,9 +467,9 @@ def _put_shared(index: Path, how: str, pids: Sequence[int]) -> None:
 
 def _share_pipe(index: Path, pipeline: Path, questions: List[Path]) -> None:
     """Look at the workers of `nlp.pipe(n_process=2)` when they have done most of their work."""
-    from spacy_elq.cli._util import load_pipeline, read_docs
+    from spacy_elq.cli._util import read_docs
 
-    nlp, linker = load_pipeline(str(pipeline))
+    nlp, linker = _load(str(pipeline))
     linker.set_index(EntityIndex.open(index))
     texts = [doc.text for path in questions for doc in read_docs(path, nlp)]
     for i, _ in enumerate(nlp.pipe(texts, n_process=2, batch_size=16)):
