@@ -12,7 +12,7 @@ import srsly
 import typer
 from spacy.tokens import DocBin
 
-from spacy_elq.cli._util import load_pipeline, save_pipeline
+from spacy_elq.cli._util import load_pipeline, save_pipeline, set_settings
 from spacy_elq.cli.bench import bench
 from spacy_elq.cli.evaluate import evaluate
 from spacy_elq.cli.report import write_html
@@ -138,9 +138,16 @@ def ablation(
     corpus: Path = typer.Option(..., help="Folder of the question sets (.spacy)"),
     work: Path = typer.Option(..., help="Folder for the pipeline with its thresholds, and metrics"),
     first: bool = typer.Option(True, help="Whether the best link of a question has its own threshold"),
+    changed: List[str] = typer.Option([], "--set", help="Another value of a setting: temperature=1.0"),
 ) -> None:
     """Choose the thresholds and evaluate on each development set, put the rows into docs/results.json."""
     model = work / "models" / "ablation"
+    if changed:
+        nlp, linker = load_pipeline(str(pipeline))
+        pairs = [setting.split("=", 1) for setting in changed]
+        set_settings(nlp, linker, **{name: srsly.json_loads(value) for name, value in pairs})
+        save_pipeline(nlp, model)
+        pipeline = model
     for test in TESTS:
         dev = corpus / f"{test}_dev.spacy"
         threshold(str(pipeline), dev, output=model, first=first)

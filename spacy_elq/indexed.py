@@ -70,6 +70,7 @@ class IndexedLinker(ScoresLinks, TrainablePipe):
             "name_weight": (lambda x: x >= 0, "at least 0"),
             "alias_share": (lambda x: 0.5 <= x <= 1, "between 0.5 and 1"),
             "popularity_weight": (lambda x: x >= 0, "at least 0"),
+            "temperature": (lambda x: x > 0, "above 0"),
             "existing_ents": (lambda x: x in EXISTING_ENTS, f"one of {', '.join(EXISTING_ENTS)}"),
             "linking_loss": (lambda x: x in LINKING_LOSSES, f"one of {', '.join(LINKING_LOSSES)}"),
         }
@@ -118,7 +119,7 @@ class IndexedLinker(ScoresLinks, TrainablePipe):
         """
         search = self._search(index, self._names(docs, spans))
         positions, similarities = search(vectors, self.cfg["candidates"])
-        return positions, joint_scores(log_probs, similarities.astype("float64"))
+        return positions, joint_scores(log_probs, similarities.astype("float64") / self.cfg["temperature"])
 
     def _link_best(
         self, index: EntityIndex, docs: Sequence[Doc], spans: Array, vectors: Array, log_probs: Array

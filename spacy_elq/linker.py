@@ -22,6 +22,8 @@ from .settings import Rule
 from .spans import enumerate_spans, overlap_any, pool_spans, score_spans, to_row_spans
 from .types import Array, Link, Rows
 
+# names of more words are no surer mentions
+_MOST_WORDS = 4
 UNMARKED = ("ignore", "unnamed", "proper", "negative")
 
 DEFAULT_CONFIG = Config().from_str(
@@ -36,6 +38,7 @@ candidates = 10
 name_weight = 0.0
 alias_share = 1.0
 popularity_weight = 0.0
+temperature = 1.0
 mention_name_weight = 0.0
 label = "ENTITY"
 existing_ents = "overwrite"
@@ -92,6 +95,7 @@ def make_elq_linker(
     name_weight: float,
     alias_share: float,
     popularity_weight: float,
+    temperature: float,
     mention_name_weight: float,
     label: str,
     existing_ents: str,
@@ -119,6 +123,7 @@ def make_elq_linker(
         name_weight=name_weight,
         alias_share=alias_share,
         popularity_weight=popularity_weight,
+        temperature=temperature,
         mention_name_weight=mention_name_weight,
         label=label,
         existing_ents=existing_ents,
@@ -152,6 +157,7 @@ class ELQLinker(IndexedLinker):
         name_weight: float = 0.0,
         alias_share: float = 1.0,
         popularity_weight: float = 0.0,
+        temperature: float = 1.0,
         mention_name_weight: float = 0.0,
         label: str = "ENTITY",
         existing_ents: str = "overwrite",
@@ -187,8 +193,12 @@ class ELQLinker(IndexedLinker):
             Wikipedia is the best known one.
         popularity_weight (float): What is added to the similarity of an entity for each e-fold of its
             popularity in the catalogue, in training and prediction. 0 is the paper.
+        temperature (float): What similarities are divided by, in prediction, before they become
+            probabilities. Above 1 the entity counts less beside the mention, and doubt is shown sooner. 1 is
+            the paper.
         mention_name_weight (float): What is added to the mention score of a span whose text is a name of
-            any entity of the index, in training and prediction. 0 is the paper.
+            any entity of the index, for each of its words up to the fourth: the longer a name, the less it
+            stands there by chance. In training and prediction. 0 is the paper.
         label (str): Entity label where the entity has none of its own.
         existing_ents (str): What happens to entities of earlier components: "overwrite" drops those
             that overlap with a link, "keep" drops links that overlap with them, "replace" drops all.
@@ -216,6 +226,7 @@ class ELQLinker(IndexedLinker):
             "name_weight": name_weight,
             "alias_share": alias_share,
             "popularity_weight": popularity_weight,
+            "temperature": temperature,
             "mention_name_weight": mention_name_weight,
             "label": label,
             "existing_ents": existing_ents,
@@ -264,7 +275,7 @@ class ELQLinker(IndexedLinker):
         scores, _ = score_spans(logits, to_row_spans(rows, spans))
         log_least = self._log_least()
         # a name is looked up only where it could make the difference
-        hopeful = log_sigmoid(scores + self.cfg["mention_name_weight"]) >= log_least
+        hopeful = log_sigmoid(scores + self.cfg["mention_name_weight"] * _count_words(spans)) >= log_least
         scores = scores + self._name_bonus(index, docs, spans, hopeful)
         owners = np.repeat(np.arange(len(docs)), rows.lengths)[spans[:, 0]]
         kept = keep_mentions(
@@ -306,7 +317,8 @@ class ELQLinker(IndexedLinker):
         if self.cfg["mention_name_weight"]:
             chosen = np.flatnonzero(asked)
             owners, _, degrees = index.match_names(span_texts(docs, spans[chosen]))
-            bonus[chosen[owners[degrees == 1.0]]] = self.cfg["mention_name_weight"]
+            named = chosen[owners[degrees == 1.0]]
+            bonus[named] = self.cfg["mention_name_weight"] * _count_words(spans[named])
         return bonus
 
     # ------------------------------------------------------------------ training
@@ -420,6 +432,11 @@ class ELQLinker(IndexedLinker):
         spans, positions = gold.spans[usable], gold.positions[usable]
         loss, d_mentions = self._linking_loss(index, docs, spans, mentions, positions)
         return loss, bp_mentions(d_mentions)
+
+
+def _count_words(spans: Array) -> Array:
+    """RETURNS (Array): (spans,) the words of each span, as far as they count for a name."""
+    return np.minimum(spans[:, 1] - spans[:, 0], _MOST_WORDS)
 
 
 def _is_member(spans: Array, gold: Array) -> Array:

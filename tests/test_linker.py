@@ -16,6 +16,7 @@ from spacy.tokens import Doc, DocBin, Span
 from spacy.training import Example
 from strategies import numeric_gradient, scored_spans
 
+from spacy_elq import linker as module
 from spacy_elq.errors import ELQError
 from spacy_elq.gold import COMPLETE, collect_gold
 from spacy_elq.index import EntityIndex, build_index, encode_catalogue
@@ -168,12 +169,16 @@ def test_a_mention_name_weight_makes_names_likelier_mentions(make_pipeline):
         return {(link.start, link.end): sum(a.score for a in link.alternatives) for link in links}
 
     before = mention_probabilities()
-    linker.cfg["mention_name_weight"] = 50.0
+    linker.cfg["mention_name_weight"] = 0.5
     after = mention_probabilities()
-    names = {(0, 4), (1, 4)}  # an article in front does not matter
-    assert before[1, 4] < 0.999
-    assert all(after[name] == pytest.approx(1.0) for name in names)
-    assert all(after[span] == pytest.approx(before[span]) for span in before if span not in names)
+    words = {(0, 4): 4, (1, 4): 3}  # an article in front does not matter
+    for span, probability in before.items():
+        odds = [p / (1 - p) for p in (probability, after[span])]
+        assert np.log(odds[1] / odds[0]) == pytest.approx(0.5 * words.get(span, 0), abs=1e-3)
+
+
+def test_only_the_first_four_words_of_a_name_count():
+    assert module._count_words(np.asarray([[0, 1], [3, 7], [3, 8], [0, 10]])).tolist() == [1, 4, 4, 4]
 
 
 def test_a_mention_name_weight_counts_in_training(make_pipeline):
@@ -202,6 +207,18 @@ def test_a_popularity_weight_changes_the_odds_of_candidates(make_pipeline, popul
     for id_ in popularity:
         gained = np.log(after[id_] / after["E2"]) - np.log(before[id_] / before["E2"])
         assert gained == pytest.approx(0.5 * popularity[id_], abs=1e-3)
+
+
+def test_a_temperature_brings_the_odds_of_candidates_closer(make_pipeline):
+    linker = make_pipeline("tok2vec").get_pipe("elq_linker")
+    doc = spacy.blank("en").make_doc("is georgia big")
+    before = probabilities(linker.link_spans([doc], [[doc[1:2]]]))
+    linker.cfg["temperature"] = 2.0
+    after = probabilities(linker.link_spans([doc], [[doc[1:2]]]))
+    assert len({round(p, 3) for p in before.values()}) > 1
+    for id_ in before:
+        odds = [np.log(probs[id_] / probs["E2"]) for probs in (before, after)]
+        assert odds[1] == pytest.approx(odds[0] / 2, abs=1e-6)
 
 
 def test_a_high_popularity_weight_decides(make_pipeline, popular_index):
@@ -453,6 +470,7 @@ def test_no_index_is_an_error_that_names_setting_and_command():
         ("candidates", 0),
         ("name_weight", -1.0),
         ("popularity_weight", -1.0),
+        ("temperature", 0.0),
         ("mention_name_weight", -1.0),
         ("mention_weight", -1.0),
         ("unmarked", "guess"),

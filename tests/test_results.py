@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import spacy
 from spacy.tokens import DocBin
 
 SCRIPT = Path(__file__).parent.parent / "scripts" / "results.py"
@@ -36,6 +37,11 @@ def made(trained_path, gold_docs, index, tmp_path_factory):
     places_of_other = (*places, "--index", index.path, "--seed", 1)
     run("measure", "pipeline", "--setting", "questions", *places_of_other)
     run("ablation", "pipeline", "no hard negatives", *places)
+    run("ablation", "pipeline", "colder", "--set", "temperature=0.5", *places)
+    assert (
+        spacy.load(folder / "work" / "models" / "ablation").get_pipe("elq_linker").cfg["temperature"] == 0.5
+    )
+    assert spacy.load(folder / "pipeline").get_pipe("elq_linker").cfg["temperature"] == 1.0
     run("write")
     return folder
 
@@ -45,6 +51,8 @@ def test_rows_have_the_fields_agreed_on(made):
     assert all({*FIELDS, "questions_per_second"} <= set(row) for row in rows)
     keys = [(row["setting"], row["test"], row["threshold_from"]) for row in rows]
     assert sorted(keys) == [
+        ("colder", "graphquestions_el_dev", "graphquestions_el_dev"),
+        ("colder", "webqsp_el_dev", "webqsp_el_dev"),
         ("no hard negatives", "graphquestions_el_dev", "graphquestions_el_dev"),
         ("no hard negatives", "webqsp_el_dev", "webqsp_el_dev"),
         ("questions", "graphquestions_el", "graphquestions_el_dev"),

@@ -31,6 +31,7 @@ candidates = 10
 name_weight = 0.0
 alias_share = 1.0
 popularity_weight = 0.0
+temperature = 1.0
 mentions_key = "mentions"
 label = "ENTITY"
 existing_ents = "overwrite"
@@ -83,6 +84,7 @@ def make_elq_blink(
     name_weight: float,
     alias_share: float,
     popularity_weight: float,
+    temperature: float,
     mentions_key: str,
     label: str,
     existing_ents: str,
@@ -105,6 +107,7 @@ def make_elq_blink(
         name_weight=name_weight,
         alias_share=alias_share,
         popularity_weight=popularity_weight,
+        temperature=temperature,
         mentions_key=mentions_key,
         label=label,
         existing_ents=existing_ents,
@@ -133,6 +136,7 @@ class ELQBlink(IndexedLinker):
         name_weight: float = 0.0,
         alias_share: float = 1.0,
         popularity_weight: float = 0.0,
+        temperature: float = 1.0,
         mentions_key: str = MENTIONS_KEY,
         label: str = "ENTITY",
         existing_ents: str = "overwrite",
@@ -159,6 +163,7 @@ class ELQBlink(IndexedLinker):
             "name_weight": name_weight,
             "alias_share": alias_share,
             "popularity_weight": popularity_weight,
+            "temperature": temperature,
             "mentions_key": mentions_key,
             "label": label,
             "existing_ents": existing_ents,

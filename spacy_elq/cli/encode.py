@@ -43,6 +43,13 @@ def encode_cli(
     batch_size: int = typer.Option(
         64, "--batch-size", "-b", min=1, help="Entities in one forward pass; does not change the vectors"
     ),
+    n_process: int = typer.Option(
+        1,
+        "--n-process",
+        "-p",
+        min=1,
+        help="Processes with one thread each: as many as cores is faster than one process with all of them",
+    ),
     reuse: Optional[Path] = typer.Option(
         None,
         "--reuse",
@@ -63,6 +70,7 @@ def encode_cli(
         EntityEncoder(encoder, pooling=pooling, max_length=max_length, aliases=aliases, norm=norm, int8=int8),
         batch_size=batch_size,
         reuse=reuse,
+        n_process=n_process,
         progress=True,
     )
     msg.good(f"{output_path}: {len(vectors)} entities, vectors of width {vectors.width}")

@@ -1,13 +1,16 @@
 """Encode a catalogue by shards, so that a run that was stopped goes on where it was."""
 
 import json
+import multiprocessing
 import shutil
+from functools import partial
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, Optional, Tuple, Union
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple, Union
 
 import numpy as np
 from tqdm import tqdm
 
+from .. import threads
 from ..catalogue import count_entities, read_catalogue
 from ..errors import ELQError, Errors
 from ..tensors import read_matrix
@@ -19,6 +22,8 @@ from .store import META, bytes_to_copy, check_disk, commit, link_or_copy, write_
 
 DONE = "done.json"
 _ROWS = 4096
+# what a process of `encode_catalogue(n_process=...)` works on
+_own_shards: Optional["_Shards"] = None
 
 
 def encode_catalogue(
@@ -29,6 +34,7 @@ def encode_catalogue(
     batch_size: int = 64,
     shard_size: int = 2048,
     reuse: Union[str, Path, None] = None,
+    n_process: int = 1,
     progress: bool = False,
 ) -> EntityIndex:
     """Encode every entity of a catalogue.
@@ -44,6 +50,7 @@ def encode_catalogue(
     shard_size (int): Entities between two points at which the work can be taken up again.
     reuse (Union[str, Path, None]): Vectors or an index of this encoder: entities that have the same texts
         there are not encoded again.
+    n_process (int): Processes that share the work, each with one thread: faster than one with as many.
     RETURNS (EntityIndex): The encoded catalogue, not searchable yet.
     """
     output = Path(output)
@@ -58,26 +65,76 @@ def encode_catalogue(
         needed = 4 * encoder.width * count_entities(catalogue) + Path(catalogue).stat().st_size
         check_disk(output, needed)
     catalogue_digest, done = _prepare(Path(catalogue), work, stamp)
-    records = Records(*(work / role for role in ROLES))
-    vectors = _open_vectors(work / VECTORS, (len(records), encoder.width))
-    with tqdm(total=len(records), desc="Encode", unit=" entities", disable=not progress) as bar:
-        for begin in range(0, len(records), shard_size):
-            end = min(begin + shard_size, len(records))
-            if begin not in done:
-                entities = [records.get(position) for position in range(begin, end)]
-                fresh = np.ones(len(entities), dtype=bool)
-                if known is not None:
-                    fresh = _copy_known(entities, known, vectors[begin:end])
-                changed = [entity for entity, is_fresh in zip(entities, fresh, strict=True) if is_fresh]
-                if changed:
-                    vectors[begin:end][fresh] = encoder.encode(changed, batch_size=batch_size)
-                vectors.flush()
-                done.append(begin)
-                write_json(work / DONE, done)
-            bar.update(end - begin)
+    shards = _Shards(work, encoder, known, batch_size=batch_size, shard_size=shard_size)
+    missing = [begin for begin in range(0, shards.count, shard_size) if begin not in done]
+    first = shards.count - sum(map(shards.size, missing))
+    with tqdm(
+        total=shards.count, initial=first, desc="Encode", unit=" entities", disable=not progress
+    ) as bar:
+        for begin in _encode_all(shards, missing, n_process):
+            shards.vectors.flush()
+            done.append(begin)
+            write_json(work / DONE, done)
+            bar.update(shards.size(begin))
     meta = {"catalogue": catalogue_digest, "encoder": stamp["encoder"]}
     commit(output, work, meta, [VECTORS, *ROLES])
     return EntityIndex.open(output)
+
+
+class _Shards:
+    """The entities of a catalogue, their vectors on disk, and what encodes them, shard by shard."""
+
+    def __init__(
+        self, work: Path, encoder: Encoder, known: Optional[EntityIndex], *, batch_size: int, shard_size: int
+    ) -> None:
+        self._arguments = (work, encoder, known)
+        self._settings: Dict[str, Any] = {"batch_size": batch_size, "shard_size": shard_size}
+        self._records = Records(*(work / role for role in ROLES))
+        self.count = len(self._records)
+        self.vectors = _open_vectors(work / VECTORS, (self.count, encoder.width))
+
+    def __reduce__(self) -> Any:
+        """Another process opens the same files."""
+        return partial(_Shards, **self._settings), self._arguments
+
+    def size(self, begin: int) -> int:
+        """RETURNS (int): The entities of the shard that begins there."""
+        return min(self._settings["shard_size"], self.count - begin)
+
+    def encode(self, begin: int) -> int:
+        """Encode a shard. RETURNS (int): Where it begins."""
+        _, encoder, known = self._arguments
+        end = begin + self.size(begin)
+        entities = [self._records.get(position) for position in range(begin, end)]
+        fresh = np.ones(len(entities), dtype=bool)
+        if known is not None:
+            fresh = _copy_known(entities, known, self.vectors[begin:end])
+        changed = [entity for entity, is_fresh in zip(entities, fresh, strict=True) if is_fresh]
+        if changed:
+            encoded = encoder.encode(changed, batch_size=self._settings["batch_size"])
+            self.vectors[begin:end][fresh] = encoded
+        return begin
+
+
+def _encode_all(shards: _Shards, begins: List[int], n_process: int) -> Iterator[int]:
+    """YIELDS (int): Where the shard begins that was encoded last."""
+    if n_process == 1 or len(begins) < 2:
+        yield from map(shards.encode, begins)
+        return
+    with multiprocessing.Pool(n_process, initializer=_begin_work, initargs=(shards,)) as pool:
+        yield from pool.imap_unordered(_encode_shard, begins)
+
+
+def _begin_work(shards: _Shards) -> None:
+    """Make a process ready for `_encode_shard`."""
+    global _own_shards
+    threads.set_threads(1)
+    _own_shards = shards
+
+
+def _encode_shard(begin: int) -> int:
+    assert _own_shards is not None
+    return _own_shards.encode(begin)
 
 
 def _open_known(path: Union[str, Path], encoder: Encoder) -> EntityIndex:

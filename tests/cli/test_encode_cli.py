@@ -32,7 +32,8 @@ def test_help_explains_the_catalogue():
 
 def test_encode_then_index(catalogue_path, encoder_path, vectors_path, tmp_path):
     vectors, index = tmp_path / "vectors", tmp_path / "index"
-    done = elq("encode", catalogue_path, vectors, "--encoder", encoder_path, "--max-length", "48")
+    settings = ["--encoder", encoder_path, "--max-length", "48", "--n-process", "2"]
+    done = elq("encode", catalogue_path, vectors, *settings)
     assert done.returncode == 0, done.stderr
     output = " ".join(done.stdout.split())
     assert "10 entities, vectors of width 48" in output

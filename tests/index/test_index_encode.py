@@ -1,4 +1,6 @@
 import json
+import multiprocessing
+import os
 import shutil
 
 import numpy as np
@@ -10,6 +12,7 @@ from spacy_elq.catalogue import read_catalogue
 from spacy_elq.entity_encoder import EntityEncoder
 from spacy_elq.errors import ELQError
 from spacy_elq.index import EntityIndex, build_index, encode_catalogue, import_index
+from spacy_elq.index import encode as module
 
 SHARDS = [["E1", "E2", "E3"], ["E4", "E5", "E6"], ["E7", "E8", "E9"], ["E10"]]
 
@@ -93,6 +96,32 @@ def test_the_batch_size_is_passed_on(catalogue_path, output, entity_encoder):
     encode_catalogue(catalogue_path, output, watched, batch_size=5)
     assert watched.batch_sizes == {5}
     assert len(watched.shards) == 1
+
+
+class Dated:
+    """An encoder that says which process encoded an entity, with how many threads."""
+
+    width, fingerprint, settings = 2, "dated", {}
+
+    def encode(self, entities, *, batch_size):
+        return np.full((len(entities), 2), [os.getpid(), torch.get_num_threads()], dtype="float32")
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_processes_share_the_work(catalogue_path, output, entity_encoder, vectors_path, monkeypatch, method):
+    monkeypatch.setattr(module, "multiprocessing", multiprocessing.get_context(method))
+    encode_catalogue(catalogue_path, output, entity_encoder, shard_size=3, n_process=2)
+    expected = EntityIndex.open(vectors_path).vectors
+    np.testing.assert_allclose(EntityIndex.open(output).vectors, expected, atol=1e-5)
+
+
+def test_every_process_has_one_thread_and_none_works_for_one_shard(catalogue_path, output):
+    encode_catalogue(catalogue_path, output, Dated(), shard_size=1, n_process=2)
+    by, threads = np.array(EntityIndex.open(output).vectors).T
+    assert set(threads) == {1}
+    assert np.float32(os.getpid()) not in by
+    encode_catalogue(catalogue_path, output, Dated(), shard_size=10, n_process=2)
+    assert set(EntityIndex.open(output).vectors[:, 0]) == {np.float32(os.getpid())}
 
 
 @pytest.mark.parametrize("stop_after", [0, 1, 3])
