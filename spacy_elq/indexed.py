@@ -123,55 +123,45 @@ class IndexedLinker(ScoresLinks, TrainablePipe):
 
     def _link_best(
         self, index: EntityIndex, docs: Sequence[Doc], spans: Array, vectors: Array, log_probs: Array
-    ) -> Tuple[Array, Array]:
-        """As `_link`, but only for mentions that can become links, unless every mention is shown.
+    ) -> List[List[Link]]:
+        """Link mentions: those that reach the threshold become links, best first, without overlap.
 
         The joint probability of a mention is at most its own. Those that would be links if it were just that
         are looked up; if they are not good enough then, those that would be links instead, and so on. The
-        links are the same as if all had been looked up.
+        links are the same as if all had been looked up, as they are where every mention is shown.
 
-        RETURNS (Tuple[Array, Array]): As `_link`. A mention that was not looked up has no candidates, and its
-            own log probability in the first place.
+        spans, vectors (Array): (mentions, 2) token ranges, counted over the batch, by position, and
+            (mentions, width).
+        log_probs (Array): (mentions,) log probability that each is one.
+        RETURNS (List[List[Link]]): Per doc, the links by position; if `spans_key` is set, also the
+            mentions that were not accepted.
         """
-        if self.cfg["spans_key"]:
-            return self._link(index, docs, spans, vectors, log_probs)
+        owners = np.asarray([owner for owner, _, _ in to_docs(docs, spans)], dtype="int64")
         shape = (len(spans), min(self.cfg["candidates"], len(index)))
         positions, joint = np.full(shape, -1), np.full(shape, -np.inf)
         joint[:, 0] = log_probs
         is_known = np.zeros(len(spans), dtype=bool)
-        while True:
-            asked = np.flatnonzero(self._accept(docs, spans, joint) & ~is_known)
-            if not len(asked):
-                return positions, joint
+        accepted = self._accept(spans, joint, owners)
+        asked = np.arange(len(spans)) if self.cfg["spans_key"] else accepted
+        while len(asked):
             found = self._link(index, docs, spans[asked], vectors[asked], log_probs[asked])
             positions[asked], joint[asked] = found
             is_known[asked] = True
+            accepted = self._accept(spans, joint, owners)
+            asked = accepted[~is_known[accepted]]
+        is_link = np.zeros(len(spans), dtype=bool)
+        is_link[accepted] = True
+        shown = np.arange(len(spans)) if self.cfg["spans_key"] else accepted
+        return self._make_links(index, docs, spans[shown], positions[shown], joint[shown], is_link[shown])
 
-    def _accept(self, docs: Sequence[Doc], spans: Array, joint: Array) -> Array:
-        """RETURNS (Array): (mentions,) bool, which become links: those that reach the threshold, best first,
-        without overlap.
-        """
-        return accept_mentions(
-            spans,
-            joint[:, 0] if len(joint) else np.zeros(0),
-            np.asarray([owner for owner, _, _ in to_docs(docs, spans)], dtype="int64"),
-            log_threshold=math.log(self.cfg["threshold"]),
-            log_first=self._log_least(),
+    def _accept(self, spans: Array, joint: Array, owners: Array) -> Array:
+        """RETURNS (Array): The positions of the mentions that become links, ascending."""
+        log_threshold = math.log(self.cfg["threshold"])
+        return np.flatnonzero(
+            accept_mentions(
+                spans, joint[:, 0], owners, log_threshold=log_threshold, log_first=self._log_least()
+            )
         )
-
-    def _decide(
-        self, index: EntityIndex, docs: Sequence[Doc], spans: Array, positions: Array, joint: Array
-    ) -> List[List[Link]]:
-        """Choose the mentions that become links.
-
-        spans (Array): (mentions, 2) token ranges, counted over the batch, by position.
-        positions, joint (Array): What `_link` returned for them.
-        RETURNS (List[List[Link]]): Per doc, the links by position; if `spans_key` is set, also the
-            mentions that were not accepted.
-        """
-        accepted = self._accept(docs, spans, joint)
-        shown = np.arange(len(spans)) if self.cfg["spans_key"] else np.flatnonzero(accepted)
-        return self._make_links(index, docs, spans[shown], positions[shown], joint[shown], accepted[shown])
 
     def _log_least(self) -> float:
         """RETURNS (float): The log joint probability below which nothing becomes a link."""

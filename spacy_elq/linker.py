@@ -288,8 +288,7 @@ class ELQLinker(IndexedLinker):
         )
         spans, scores = spans[kept], scores[kept]
         vectors, _ = pool_spans(rows.vectors, to_row_spans(rows, spans))
-        positions, joint = self._link_best(index, docs, spans, vectors, log_sigmoid(scores))
-        return self._decide(index, docs, spans, positions, joint)
+        return self._link_best(index, docs, spans, vectors, log_sigmoid(scores))
 
     def link_spans(self, docs: Sequence[Doc], spans: Sequence[Sequence[Span]]) -> List[List[Link]]:
         """Link given mentions: the entity of each is decided, the mention is believed.

@@ -204,8 +204,7 @@ class ELQBlink(IndexedLinker):
         if not len(spans):
             return [[] for _ in docs]
         vectors = self.model.predict((docs, spans))
-        positions, joint = self._link_best(index, docs, spans, vectors, log_probs)
-        return self._decide(index, docs, spans, positions, joint)
+        return self._link_best(index, docs, spans, vectors, log_probs)
 
     def _suggested(self, docs: Sequence[Doc]) -> Tuple[Array, Array]:
         """RETURNS (Tuple[Array, Array]): (mentions, 2) token ranges, counted over the batch, by position, and

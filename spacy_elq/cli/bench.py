@@ -254,7 +254,8 @@ def _install_clock(nlp: Language, linker: Linker) -> Dict[str, float]:
 
     put_clock(linker.index, dict.fromkeys(["search", "match_names"], "search"))
     put_clock(linker.index, dict.fromkeys(["find", "senses", "relatedness"], "search"))
-    put_clock(linker, {"predict": "mentions", "set_annotations": "annotation", "_decide": "decode"})
+    put_clock(linker, {"predict": "mentions", "set_annotations": "annotation"})
+    put_clock(linker, {"_accept": "decode", "_make_links": "decode"})
     for name, pipe in nlp.pipeline:
         if name == linker.name:
             break
