@@ -42,10 +42,18 @@ def install() -> None:
     """
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=set_threads)
-    if multiprocessing.parent_process() is not None:
+    if _is_worker():
         set_threads(1)
     elif "torch" in sys.modules:
         set_threads(sys.modules["torch"].get_num_threads())
+
+
+def _is_worker() -> bool:
+    """RETURNS (bool): Whether this process was started by another of multiprocessing. A spawned one knows its
+    parent only after it has read what it was given, and that is when this module is imported there.
+    """
+    process = multiprocessing.current_process()
+    return multiprocessing.parent_process() is not None or getattr(process, "_inheriting", False)
 
 
 @lru_cache(maxsize=1)
