@@ -1,6 +1,6 @@
-"""The index table of docs/performance.json: `measure` compares back ends, each in a process of its own, `cut`
-makes a smaller catalogue, `synthesize` a larger one, `share` shows that processes share the pages of an
-index, `show` prints the tables.
+"""The index tables of docs/performance.json: `measure` compares back ends, each in a process of its own,
+`cut` makes a smaller catalogue, `synthesize` a larger one, `share` shows that processes share the pages of an
+index. `scripts/performance.py write` shows them.
 """
 
 import json
@@ -32,28 +32,6 @@ TABLE = Path("docs/performance.json")
 KEY = ("factory", "widths", "entities", "width", "vectors")
 K, PROBED = 10, 1000
 MB = 1e6
-COLUMNS = {
-    "factory": "factory string",
-    "widths": "settings",
-    "entities": "entities",
-    "width": "width",
-    "recall_at_10": "recall@10",
-    "weak_f": "weak F1",
-    "queries_per_second": "queries/s",
-    "resident_mb": "resident MB",
-    "anonymous_mb": "anonymous",
-    "mapped_mb": "mapped",
-    "share_of_vectors": "of the vectors",
-    "disk_mb": "disk MB",
-    "load_seconds": "load s",
-    "build_seconds": "build s",
-}
-SHARED = {
-    "how": "how",
-    "processes": "processes",
-    "rss_mb": "resident MB each",
-    "pss_mb": "proportional MB each",
-}
 
 
 @app.command()
@@ -94,7 +72,6 @@ def measure(
         row |= {**figures, **built, "weak_f": weak.get(str(folder))}
         row["default"] = row["factory"] == default_factory(len(source), source.width)
         _put("index", row, KEY)
-    show()
 
 
 @app.command()
@@ -229,15 +206,6 @@ def share(
             process.communicate(b"\n")
     if pipeline is not None:
         _share_pipe(index, pipeline, questions)
-    show()
-
-
-@app.command()
-def show() -> None:
-    """Print the tables."""
-    data = _read_table()
-    typer.echo(_markdown(COLUMNS, data.get("index", [])))
-    typer.echo("\n" + _markdown(SHARED, data.get("index_sharing", [])))
 
 
 @app.command(hidden=True)
@@ -491,16 +459,11 @@ def _put(name: str, row: Dict[str, Any], key: Sequence[str]) -> None:
     data[name] = sorted([*rows, row], key=lambda r: [str(r[field]) for field in reversed(key)])
     TABLE.parent.mkdir(parents=True, exist_ok=True)
     TABLE.write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n", encoding="utf8")
+    typer.echo(json.dumps(row, ensure_ascii=False))
 
 
 def _read_table() -> Dict[str, Any]:
     return srsly.read_json(TABLE) if TABLE.is_file() else {}
-
-
-def _markdown(columns: Dict[str, str], rows: List[Dict[str, Any]]) -> str:
-    cells = [["" if row[key] is None else str(row[key]) for key in columns] for row in rows]
-    lines = [list(columns.values()), ["---"] * len(columns), *cells]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 if __name__ == "__main__":

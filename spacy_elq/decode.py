@@ -58,10 +58,12 @@ def choose_mentions(spans: Array, scores: Array, *, log_threshold: float) -> Arr
     scores (Array): (mentions,) log joint probabilities. Ties go to the earlier, then shorter span.
     RETURNS (Array): Ascending positions of the mentions chosen.
     """
-    order = np.lexsort((spans[:, 1], spans[:, 0], -scores))
-    left = order[scores[order] >= log_threshold]
+    left = np.flatnonzero(scores >= log_threshold)
+    if len(left) < 2:
+        return left
+    left = left[np.lexsort((spans[left, 1], spans[left, 0], -scores[left]))]
     rank_of = np.empty(len(spans), dtype="int64")
-    rank_of[order] = np.arange(len(spans))
+    rank_of[left] = np.arange(len(left))
     chosen = []
     while len(left):
         lengths = spans[left, 1] - spans[left, 0]
@@ -74,7 +76,7 @@ def choose_mentions(spans: Array, scores: Array, *, log_threshold: float) -> Arr
         taken[tokens[np.repeat(wins, lengths)]] = True
         chosen.append(left[wins])
         left = left[~np.logical_or.reduceat(taken[tokens], offsets)]
-    return np.sort(np.concatenate(chosen)) if chosen else np.zeros(0, dtype="int64")
+    return np.sort(np.concatenate(chosen))
 
 
 def accept_mentions(
@@ -95,6 +97,7 @@ def accept_mentions(
 def is_first(scores: Array, docs: Array) -> Array:
     """RETURNS (Array): (mentions,) whether a mention is the best of its doc; the earliest of equals."""
     order = np.lexsort((-scores, docs))
-    first = np.zeros(len(scores), dtype=bool)
-    first[order[np.flatnonzero(np.diff(docs[order], prepend=-1))]] = True
+    ordered = docs[order]
+    first = np.ones(len(scores), dtype=bool)
+    first[order[1:]] = ordered[1:] != ordered[:-1]
     return first

@@ -36,12 +36,16 @@ class PredictionShim(HFShim):
         """RETURNS (Any): The output of the transformer; it stays in evaluation mode until it is trained."""
         if self._model.training:
             self._model.eval()
-        with torch.inference_mode(), torch.autocast("cuda", enabled=self._mixed_precision):
+        mixed = torch.autocast("cuda") if self._mixed_precision else contextlib.nullcontext()
+        with torch.inference_mode(), mixed:
             return self._model(*inputs.args, **inputs.kwargs)
 
 
 class OnnxTransformer(torch.nn.Module):
     """An encoder of transformers as ONNX Runtime runs it, for prediction only."""
+
+    # its weights are small and laid out in advance, see `forward.predict_batch`
+    cost_of_pass = 3
 
     def __init__(self, config: Any, data: bytes = b"") -> None:
         """Keep the graph; it is loaded when it is needed, in the process that needs it.

@@ -15,7 +15,8 @@ from transformers.file_utils import ModelOutput
 
 from .types import Array
 
-# what a pass of its own costs, in word pieces more of a pass that is made anyway
+# What a pass of its own costs, in word pieces more of a pass that is made anyway: torch has to go through
+# the weights, however few pieces there are. A transformer may say its own in `cost_of_pass`.
 _COST_OF_PASS = 32
 # the outputs that can be put together again from several passes
 _STATES, _POOLED = "last_hidden_state", "pooler_output"
@@ -60,10 +61,13 @@ def _tokenize(tokenizer: Any, texts: List[str]) -> Tuple[WordpieceBatch, List[Ar
     lengths = [len(encoding) for encoding in encodings]
     longest = max(lengths)
     mask: Any = (np.arange(longest) < np.asarray(lengths)[:, None]).astype("float32")
+    # a tokenizer takes its time to say what it pads with
+    is_padded = min(lengths) < longest
+    padding = (tokenizer.pad_token, tokenizer.pad_token_id) if is_padded else ("", 0)
     has_types = "token_type_ids" in tokenizer.model_input_names
     pieces = WordpieceBatch(
-        strings=[e.tokens + [tokenizer.pad_token] * (longest - len(e)) for e in encodings],
-        input_ids=_pad([e.ids for e in encodings], longest, tokenizer.pad_token_id),
+        strings=[e.tokens + [padding[0]] * (longest - len(e)) for e in encodings],
+        input_ids=_pad([e.ids for e in encodings], longest, padding[1]),
         attention_mask=mask,
         lengths=lengths,
         token_type_ids=(
@@ -114,7 +118,8 @@ def _run(model: TransformerModel, pieces: WordpieceBatch) -> Any:
     """RETURNS (Any): What the transformer gives for all windows, a `ModelOutput`."""
     config, encoder = model.transformer.config, model.layers[0]
     is_divisible = not (config.output_hidden_states or config.output_attentions)
-    groups = group_by_length(pieces.lengths) if is_divisible else []
+    cost = getattr(model.transformer, "cost_of_pass", _COST_OF_PASS)
+    groups = group_by_length(pieces.lengths, cost) if is_divisible and len(pieces) > 1 else []
     if len(groups) < 2:
         return encoder.predict(pieces)
     found = [_to_arrays(encoder.predict(_choose(pieces, group))) for group in groups]
@@ -128,10 +133,11 @@ def _run(model: TransformerModel, pieces: WordpieceBatch) -> Any:
     return ModelOutput({key: xp2torch(array) for key, array in merged.items() if array is not None})
 
 
-def group_by_length(lengths: Sequence[int]) -> List[List[int]]:
+def group_by_length(lengths: Sequence[int], cost_of_pass: int) -> List[List[int]]:
     """Divide texts into groups that are run together so that all passes cost least.
 
     lengths (Sequence[int]): The word pieces of each text.
+    cost_of_pass (int): What each group costs beside its word pieces, counted in them.
     RETURNS (List[List[int]]): The positions of the texts of each group, longer ones first.
     """
     order = np.argsort(lengths, kind="stable")
@@ -140,7 +146,7 @@ def group_by_length(lengths: Sequence[int]) -> List[List[int]]:
     for end in range(1, len(order) + 1):
         options = costs[:end] + np.arange(end, 0, -1) * ascending[end - 1]
         cuts.append(int(options.argmin()))
-        costs[end] = options[cuts[-1]] + _COST_OF_PASS
+        costs[end] = options[cuts[-1]] + cost_of_pass
     groups, end = [], len(order)
     while end:
         groups.append(order[cuts[end] : end].tolist())

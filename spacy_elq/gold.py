@@ -86,10 +86,17 @@ def collect_gold(
 
 def to_docs(docs: Sequence[Doc], spans: Array) -> List[Tuple[int, int, int]]:
     """RETURNS (List[Tuple[int, int, int]]): The doc of each span of a batch, and its range in that doc."""
-    lengths = np.asarray([len(doc) for doc in docs])
-    offsets = np.cumsum(lengths) - lengths
-    owners = np.searchsorted(offsets + lengths, spans[:, 0], side="right")
+    owners, offsets = find_owners(docs, spans)
     return list(zip(owners.tolist(), *(spans - offsets[owners, None]).T.tolist(), strict=True))
+
+
+def find_owners(docs: Sequence[Doc], spans: Array) -> Tuple[Array, Array]:
+    """RETURNS (Tuple[Array, Array]): (spans,) the doc of each span of a batch, and (docs,) the place of the
+    first token of each doc.
+    """
+    lengths = np.asarray([len(doc) for doc in docs])
+    ends = np.cumsum(lengths)
+    return np.searchsorted(ends, spans[:, 0], side="right"), ends - lengths
 
 
 def to_batch(docs: Sequence[Doc], spans: Sequence[Sequence[Span]]) -> Array:

@@ -6,6 +6,7 @@ import logging
 import math
 import warnings
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple, Union
 
@@ -23,7 +24,7 @@ from . import threads
 from .annotate import EXISTING_ENTS, write_links
 from .decode import accept_mentions, joint_scores
 from .errors import ELQError, Errors, Warnings
-from .gold import collect_gold, span_texts, to_docs
+from .gold import collect_gold, find_owners, span_texts, to_docs
 from .index import EntityIndex, copy_index, find_place, record_place
 from .losses import LINKING_LOSSES
 from .negatives import Negatives
@@ -136,7 +137,7 @@ class IndexedLinker(ScoresLinks, TrainablePipe):
         RETURNS (List[List[Link]]): Per doc, the links by position; if `spans_key` is set, also the
             mentions that were not accepted.
         """
-        owners = np.asarray([owner for owner, _, _ in to_docs(docs, spans)], dtype="int64")
+        owners, _ = find_owners(docs, spans)
         shape = (len(spans), min(self.cfg["candidates"], len(index)))
         positions, joint = np.full(shape, -1), np.full(shape, -np.inf)
         joint[:, 0] = log_probs
@@ -197,33 +198,28 @@ class IndexedLinker(ScoresLinks, TrainablePipe):
         accepted: Array,
     ) -> List[List[Link]]:
         links: List[List[Link]] = [[] for _ in docs]
-        candidates = self._name_candidates(index, positions, joint)
-        for i, (owner, start, end) in enumerate(to_docs(docs, spans)):
-            best = candidates[i][0]
+        found = positions >= 0
+        heads = iter(index.heads(positions[found]))
+        places, probs, counts = to_docs(docs, spans), np.exp(joint).tolist(), found.sum(axis=1).tolist()
+        for (owner, start, end), own, count, is_link in zip(places, probs, counts, accepted, strict=True):
+            known = list(islice(heads, count))
+            best_id, best_title, label = known[0]
             links[owner].append(
                 Link(
                     start=start,
                     end=end,
-                    entity_id=best.id,
-                    title=best.title,
-                    label=index.entity(int(positions[i, 0])).label or self.cfg["label"],
-                    score=best.score,
-                    alternatives=candidates[i],
-                    accepted=bool(accepted[i]),
+                    entity_id=best_id,
+                    title=best_title,
+                    label=label or self.cfg["label"],
+                    score=own[0],
+                    alternatives=[
+                        Alternative(id_, title, prob)
+                        for (id_, title, _), prob in zip(known, own, strict=False)
+                    ],
+                    accepted=bool(is_link),
                 )
             )
         return links
-
-    def _name_candidates(self, index: EntityIndex, positions: Array, joint: Array) -> List[List[Alternative]]:
-        """RETURNS (List[List[Alternative]]): The candidates of each mention, best first."""
-        found = positions >= 0
-        titles = iter(index.titles(positions[found]))
-        probs = np.exp(joint).tolist()
-        counts = found.sum(axis=1).tolist()
-        return [
-            [Alternative(*next(titles), prob) for prob in own[:count]]
-            for own, count in zip(probs, counts, strict=True)
-        ]
 
     def set_annotations(self, docs: Iterable[Doc], links: List[List[Link]]) -> None:
         """Write links to the docs: entities, scores, titles, alternatives and, if set, the span group.

@@ -316,8 +316,7 @@ class ELQLinker(IndexedLinker):
         bonus = np.zeros(len(spans))
         if self.cfg["mention_name_weight"]:
             chosen = np.flatnonzero(asked)
-            owners, _, degrees = index.match_names(span_texts(docs, spans[chosen]))
-            named = chosen[owners[degrees == 1.0]]
+            named = chosen[index.are_names(span_texts(docs, spans[chosen]))]
             bonus[named] = self.cfg["mention_name_weight"] * _count_words(spans[named])
         return bonus
 

@@ -146,9 +146,9 @@ def _align(
         [_flat(o.align.dataXd) + offset for o, offset in zip(outputs, offsets, strict=True)]
     )
     counts = np.concatenate([_flat(output.align.lengths) for output in outputs])
-    tokens = np.repeat(np.arange(n_tokens), counts)
     if not any(tensor.shape[0] > 1 for tensor in tensors):
         return pieces, counts
+    tokens = np.repeat(np.arange(n_tokens), counts)
     windows, margins = _windows(outputs, tensors)
     best = np.lexsort((-margins[pieces], tokens))
     first = np.searchsorted(tokens, np.arange(n_tokens))
@@ -175,7 +175,10 @@ def _lay_out(pieces: Array, counts: Array) -> Tuple[Array, Array, Array]:
     RETURNS (Tuple[Array, Array, Array]): The pieces to gather (rows,) and the half-open range of rows
         of every token. A token without pieces has an empty range after the rows of the one before.
     """
-    gather, row_of = np.unique(pieces, return_inverse=True)
+    if (pieces[1:] > pieces[:-1]).all():
+        gather, row_of = pieces, np.arange(len(pieces))
+    else:
+        gather, row_of = np.unique(pieces, return_inverse=True)
     last = np.cumsum(counts) - 1
     ends = np.zeros(len(counts), dtype="int64")
     ends[counts > 0] = row_of[last[counts > 0]] + 1

@@ -166,7 +166,7 @@ def cost(groups, lengths):
 
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=7))
 def test_groups_cost_least(lengths):
-    groups = group_by_length(lengths)
+    groups = group_by_length(lengths, 32)
     assert sorted(i for group in groups for i in group) == list(range(len(lengths)))
     ascending = sorted(range(len(lengths)), key=lengths.__getitem__)
     options = [

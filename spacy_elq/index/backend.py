@@ -23,8 +23,8 @@ HNSW_SETTINGS = {"efConstruction": 200, "efSearch": 256}
 COMPRESSED_EF_SEARCH = 400
 # of a back end that does not keep the vectors as they are, so many candidates are scored exactly
 RESCORE = 100
-# where a second code refines the first, so many times the candidates are looked at again
-K_FACTOR = 5
+# where a second code refines the first, so many are, and so many times as many are looked at again
+REFINED_RESCORE, K_FACTOR = 50, 10
 # of the lists of an IVF index, one in so many is looked at
 IVF_SHARE = 16
 _VECTORS_PER_LIST = 39  # fewer are too few to learn the lists from, says FAISS
@@ -214,6 +214,7 @@ def _is_ivf(index: Any) -> bool:
 def _default_settings(index: Any) -> Dict[str, int]:
     """RETURNS (Dict[str, int]): How wide searches are, by default, in what the index is made of."""
     settings: Dict[str, int] = {}
+    rescore = RESCORE
     is_lossy = _stored(index)[-1].sa_code_size() < 4 * index.d
     for part in _parts(index):
         if hasattr(part, "hnsw"):
@@ -222,8 +223,8 @@ def _default_settings(index: Any) -> Dict[str, int]:
         if _is_ivf(part):
             settings.setdefault("nprobe", max(1, part.nlist // IVF_SHARE))
         if isinstance(part, faiss.IndexRefine):
-            settings["k_factor"] = K_FACTOR
-    return {**settings, "rescore": RESCORE} if is_lossy else settings
+            settings["k_factor"], rescore = K_FACTOR, REFINED_RESCORE
+    return {**settings, "rescore": rescore} if is_lossy else settings
 
 
 def _apply_settings(index: Any, settings: Mapping[str, Any]) -> None:

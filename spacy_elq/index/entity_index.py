@@ -80,13 +80,17 @@ class EntityIndex:
         """RETURNS (Entity): The entity at a position."""
         return self._records.get(position)
 
-    def titles(self, positions: Array) -> List[Tuple[str, str]]:
-        """RETURNS (List[Tuple[str, str]]): Id and title of entities, quicker than `entity`."""
-        return self._records.titles(positions)
+    def heads(self, positions: Array) -> List[Tuple[str, str, str]]:
+        """RETURNS (List[Tuple[str, str, str]]): Id, title and label of entities, quicker than `entity`."""
+        return self._records.heads(positions)
 
     def positions(self, ids: Sequence[str]) -> Array:
         """RETURNS (Array): (ids,) the position of each id, or -1 for an unknown one."""
         return self._records.positions(ids)
+
+    def are_names(self, texts: Sequence[str]) -> Array:
+        """RETURNS (Array): (texts,) whether any entity bears the text as a name, as it is or as its title."""
+        return self._records.are_names(texts)
 
     def match_names(self, texts: Sequence[str], *, alias_share: float = 1.0) -> Tuple[Array, Array, Array]:
         """RETURNS (Tuple[Array, Array, Array]): (matches,) the position of the text, ascending, the position
@@ -172,9 +176,11 @@ class EntityIndex:
     ) -> Tuple[Array, Array]:
         """Put the entities that bear the names among the candidates, keeping as many as there were."""
         owners, entities, bonus = matches
+        if not len(owners):
+            return positions, similarities
         counts = np.bincount(owners, minlength=len(queries))
         columns = np.arange(len(owners)) - np.repeat(np.cumsum(counts) - counts, counts)
-        named = np.full((len(queries), int(counts.max(initial=0))), -1, dtype="int64")
+        named = np.full((len(queries), int(counts.max())), -1, dtype="int64")
         scores = np.full(named.shape, -np.inf, dtype="float32")
         named[owners, columns] = entities
         exact = np.einsum("qw,qw->q", queries[owners], self._read_vectors(entities))

@@ -26,8 +26,8 @@ RECORDS, OFFSETS, IDS, NAMES = "records.jsonl", "offsets.npy", "ids.npy", "names
 POPULARITY = "popularity.npy"
 # how well a text matches an entity in a similar spelling of one of its names; 1 is its very title
 SPELLING = 0.5
-# the last of the ways in which a text can match: title, name, spelling
-_SPELLED = 2
+# of the ways in which a text can match, title, name and spelling, the second and the last
+_NAMED, _SPELLED = 1, 2
 ROLES = (RECORDS, OFFSETS, IDS, NAMES, POPULARITY)
 _KNOWN_TEXTS = 4096
 
@@ -99,10 +99,10 @@ class Records:
         begin, end = self._offsets[position : position + 2].tolist()
         return entity_from_dict(json.loads(self._data.read(begin, end)))
 
-    def titles(self, positions: Array) -> List[Tuple[str, str]]:
-        """RETURNS (List[Tuple[str, str]]): Id and title of entities, the rest left unread."""
+    def heads(self, positions: Array) -> List[Tuple[str, str, str]]:
+        """RETURNS (List[Tuple[str, str, str]]): Id, title and label of entities, the rest left unread."""
         begins, ends = self._offsets[positions].tolist(), self._offsets[positions + 1].tolist()
-        return [_id_and_title(self._data.read(b, e)) for b, e in zip(begins, ends, strict=True)]
+        return [_read_head(self._data.read(b, e)) for b, e in zip(begins, ends, strict=True)]
 
     def positions(self, ids: Sequence[str]) -> Array:
         """RETURNS (Array): (ids,) the position of each id, or -1."""
@@ -113,6 +113,14 @@ class Records:
             [self._find(id_, self._ids[1, b:e]) for id_, b, e in zip(ids, begins, ends, strict=True)],
             dtype="int64",
         )
+
+    def are_names(self, texts: Sequence[str]) -> Array:
+        """RETURNS (Array): (texts,) whether any entity bears the text as a name."""
+        hashes = [_name_hashes(text) for text in texts]
+        found = np.asarray([bool(own) for own in hashes], dtype=bool)
+        wanted = np.asarray([own[_NAMED] for own in hashes if own], dtype="uint64")
+        found[found] = _find_all(self._names, wanted)[1] > 0
+        return found
 
     def match_names(self, texts: Sequence[str], *, alias_share: float = 1.0) -> Tuple[Array, Array, Array]:
         """Find the entities that bear a name or, where there is none, one that is spelled much like it.
@@ -154,11 +162,14 @@ class Records:
         return found[0] if found else -1
 
 
-def _id_and_title(line: bytes) -> Tuple[str, str]:
-    """RETURNS (Tuple[str, str]): The fields with which every record begins."""
+def _read_head(line: bytes) -> Tuple[str, str, str]:
+    """RETURNS (Tuple[str, str, str]): The fields with which a record begins, and its label, if any."""
     text = line.decode("utf8")
     id_, end = scanstring(text, len('{"id": "'))
-    return id_, scanstring(text, end + len(', "title": "'))[0]
+    title, end = scanstring(text, end + len(', "title": "'))
+    # quotes inside of texts are escaped, so that this is the name of a field, or of one of the ids behind it
+    place = text.find('"label": "', end, text.find('"ids": {', end))
+    return id_, title, scanstring(text, place + len('"label": "'))[0] if place >= 0 else ""
 
 
 def map_array(path: Path) -> Array:

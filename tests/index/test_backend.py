@@ -210,8 +210,9 @@ def test_only_what_compresses_is_scored_again(factory, is_lossy):
 
 
 def test_what_is_refined_is_looked_at_more_widely(vectors, tmp_path):
-    assert build(vectors, tmp_path / "x", "SQ4,Refine(SQ8)")["k_factor"] == 5
-    assert opened(tmp_path / "x").k_factor == 5
+    settings = build(vectors, tmp_path / "x", "SQ4,Refine(SQ8)")
+    assert (settings["k_factor"], settings["rescore"]) == (10, 50)
+    assert opened(tmp_path / "x").k_factor == 10
     assert "k_factor" not in plan_backend((300, 16), factory="SQ4")[0]
 
 

@@ -39,12 +39,16 @@ def test_entities_come_back_by_position(tmp_path):
     assert records.get(np.int64(1)) == ENTITIES[1]
 
 
-def test_ids_and_titles_are_read_without_the_rest(tmp_path):
-    odd = [Entity('a "b" \\', "two\nlines \u0085 \\u0041", "x"), Entity("\t", '"')]
+def test_ids_titles_and_labels_are_read_without_the_rest(tmp_path):
+    odd = [
+        Entity('a "b" \\', "two\nlines \u0085 \\u0041", "x", label='L"\u00e9'),
+        Entity("\t", '"', '"label": "no"', ids={"label": "no"}),
+        Entity("c", "c", '"ids": {', aliases=("label", '"ids": {'), label="yes", ids={"label": "no"}),
+    ]
     records = store(tmp_path, [*ENTITIES, *odd])
-    positions = np.asarray([4, 0, 3, 3, 1, 2])
-    assert records.titles(positions) == [(e.id, e.title) for e in map(records.get, positions)]
-    assert records.titles(positions[:0]) == []
+    positions = np.asarray([4, 0, 3, 3, 1, 2, 5])
+    assert records.heads(positions) == [(e.id, e.title, e.label) for e in map(records.get, positions)]
+    assert records.heads(positions[:0]) == []
 
 
 def test_a_stream_is_enough(tmp_path):
@@ -216,3 +220,18 @@ def test_a_broken_catalogue_is_an_error_with_its_line(catalogue):
         file_.write("\n{")
     with pytest.raises(ELQError, match="line 5"):
         open_catalogue(catalogue)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.sampled_from(["Paris", "paris!", "The", "", "!", "Pariss", "city of light", "x", "Citty of light"])
+    )
+)
+def test_what_is_a_name_is_what_matches_as_one(texts):
+    with tempfile.TemporaryDirectory() as folder:
+        records = store(folder, [Entity("a", "Paris", aliases=("City of Light",)), Entity("b", "The")])
+        owners, _, degrees = records.match_names(texts)
+        expected = np.isin(np.arange(len(texts)), owners[degrees == 1.0])
+        assert records.are_names(texts).tolist() == expected.tolist()
+        assert records.are_names(["Paris", "City of Light", "x"]).tolist() == [True, True, False]
