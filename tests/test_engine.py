@@ -2,6 +2,8 @@ import multiprocessing
 import pickle
 
 import numpy as np
+import onnx
+import onnxruntime
 import pytest
 import spacy
 import torch
@@ -49,6 +51,25 @@ def test_the_graph_gives_the_states(transformer, converted):
 
 def test_int8_is_smaller(transformer):
     assert len(to_onnx(transformer, precision="int8")) < 0.5 * len(to_onnx(transformer, precision="float32"))
+
+
+def test_adding_and_normalizing_are_two_steps(converted, monkeypatch, tmp_path):
+    _, module = converted
+    plain = onnxruntime.SessionOptions
+
+    def options():
+        made = plain()
+        made.optimized_model_filepath = str(tmp_path / "run.onnx")
+        return made
+
+    monkeypatch.setattr(onnxruntime, "SessionOptions", options)
+    monkeypatch.setattr(module, "_session", None)
+    states(module)
+    run = onnx.load(tmp_path / "run.onnx")
+    for model in (onnx.load_from_string(module.graph.numpy().tobytes()), run):
+        kinds = {node.op_type for node in model.graph.node}
+        assert "LayerNormalization" in kinds
+        assert not any("Skip" in kind for kind in kinds)
 
 
 def test_the_transformer_stays_as_it_was(transformer, converted):
@@ -123,6 +144,20 @@ def quantized(trained_path):
 def test_a_pipeline_keeps_its_links(quantized, gold_docs):
     for doc in gold_docs:
         assert links_of(quantized(doc.text)) == links_of(doc)
+
+
+def test_texts_of_different_length_are_run_apart(quantized, trained_path, monkeypatch):
+    texts = ["is mercury a hot planet", "mercury"]
+    shapes = {}
+    for name, nlp in (("torch", spacy.load(trained_path)), ("onnx", quantized)):
+        transformer = nlp.get_pipe("transformer").model.transformer
+        seen = shapes.setdefault(name, [])
+        run = transformer.forward
+        monkeypatch.setattr(
+            transformer, "forward", lambda *, s=seen, r=run, **x: s.append(len(x["input_ids"])) or r(**x)
+        )
+        list(nlp.pipe(texts))
+    assert shapes == {"torch": [2], "onnx": [1, 1]}
 
 
 def test_long_docs_are_read_in_windows(quantized, trained_path):
