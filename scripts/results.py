@@ -13,7 +13,7 @@ import typer
 from spacy.tokens import DocBin
 
 from spacy_elq.cli._util import load_pipeline, save_pipeline, set_settings
-from spacy_elq.cli.bench import bench
+from spacy_elq.cli.bench import bench_in_turn
 from spacy_elq.cli.evaluate import evaluate
 from spacy_elq.cli.report import write_html
 from spacy_elq.cli.threshold import threshold
@@ -120,7 +120,7 @@ def measure(
     for name in TESTS:
         tuned[name] = work / "models" / f"{setting}-{seed}-{name}{index.name if index else ''}"
         threshold(str(pipeline), corpus / f"{name}_dev.spacy", output=tuned[name], index_path=index)
-    speed = bench(str(tuned["webqsp_el"]), corpus / "webqsp_el_test.spacy", [1], n_threads=1)
+    ((speed,),) = bench_in_turn([str(tuned["webqsp_el"])], corpus / "webqsp_el_test.spacy", [1])
     for name, source in [(name, name) for name in TESTS] + [("graphquestions_el", "webqsp_el")]:
         row = {"system": "spacy-elq", "setting": setting, "test": name, "seed": seed}
         row["threshold_from"] = f"{source}_dev"
@@ -167,21 +167,24 @@ def compare(
     seed: int = typer.Option(0, help="The seed of the trainings"),
 ) -> None:
     """Evaluate ELQ and what it is compared with on the two test sets, with the thresholds of their
-    development sets, and measure their speed; put the rows into docs/results.json in the place of earlier
-    ones.
+    development sets, and measure their speed in turn; put the rows into docs/results.json in the place of
+    earlier ones.
     """
     tagme = work / "models" / "tagme"
     _save_tagme(dictionary, tagme)
-    for system, pipeline in {"elq": elq, "blink": blink, "tagme": tagme, "spacy": own}.items():
-        for test in TESTS:
-            name = f"{COMPARISON}-{system}-{seed}-{test}"
-            tuned = _tune(pipeline, corpus / f"{test}_dev.spacy", work / "models" / name)
-            data_path, metrics_path = corpus / f"{test}_test.spacy", work / "metrics" / f"{name}.json"
-            metrics = evaluate(str(tuned), data_path, metrics_path, train=corpus / "webqsp_el_train.spacy")
+    systems = {"elq": elq, "blink": blink, "tagme": tagme, "spacy": own}
+    for test in TESTS:
+        names = [f"{COMPARISON}-{system}-{seed}-{test}" for system in systems]
+        tuned = [
+            str(_tune(pipeline, corpus / f"{test}_dev.spacy", work / "models" / name))
+            for name, pipeline in zip(names, systems.values(), strict=True)
+        ]
+        data_path, train = corpus / f"{test}_test.spacy", corpus / "webqsp_el_train.spacy"
+        speeds = bench_in_turn(tuned, data_path, [1])
+        for system, name, pipeline, (speed,) in zip(systems, names, tuned, speeds, strict=True):
+            metrics = evaluate(pipeline, data_path, work / "metrics" / f"{name}.json", train=train)
             row = {"system": system, "setting": COMPARISON, "test": test, "seed": seed}
-            row["threshold_from"] = f"{test}_dev"
-            speed = bench(str(tuned), data_path, [1], n_threads=1)
-            _put({**row, **_figures(metrics), **_speed(speed)})
+            _put({**row, "threshold_from": f"{test}_dev", **_figures(metrics), **_speed(speed)})
 
 
 def _save_tagme(dictionary: Path, output: Path) -> None:
@@ -291,8 +294,7 @@ def _figures(metrics: Dict[str, Any]) -> Dict[str, Any]:
     }
 
 
-def _speed(figures: Dict[str, Any]) -> Dict[str, Any]:
-    run = figures["runs"][0]
+def _speed(run: Dict[str, Any]) -> Dict[str, Any]:
     # by the paper's stages
     seconds = {stage: run["seconds"][stage] for stage in ("tokenizer", "encoder", "search")}
     seconds["rest"] = sum(run["seconds"].values()) - sum(seconds.values())
