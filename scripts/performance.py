@@ -59,7 +59,8 @@ pipeline; *ratio*: whole pipeline / forward. In batches the pipeline runs texts 
 which is quicker than the yardstick. Times are milliseconds a question. float32 and int8 take turns in one
 run; peak memory and load time are those of a process of its own.""",
     "lengths": """One doc of so many tokens, questions in a row: if the cost is linear, tokens a second stay
-the same from the first doc on that fills a window of the encoder.""",
+the same from the first doc on that fills a window of the encoder. And so many questions in a stream, in
+batches: if it is linear, questions a second stay the same.""",
     "index": """Each back end in a process of its own, one thread, one query at a time
 (`scripts/index_table.py measure`). *recall@10*: against exact search; *weak F1*: of the real-data pipeline
 with this index; *resident*: what the process has more in memory after 1,000 searches and look-ups, *of the
@@ -78,7 +79,8 @@ def bench(
     questions: Path = typer.Argument(..., help="Test questions (.spacy)"),
     name: str = typer.Option(..., help=f"One of {', '.join(NAMES)}"),
     batch_sizes: str = typer.Option("1,8,64", help="Batch sizes to try"),
-    lengths: str = typer.Option("10,100,1000,5000", help="Docs of so many tokens"),
+    lengths: str = typer.Option("10,100,300,1000,3000,5000", help="Docs of so many tokens"),
+    counts: str = typer.Option("100,400,1600", help="Streams of so many questions, in the largest batches"),
     n_threads: int = typer.Option(1, "--threads", min=1, help="Threads"),
     limit: int = typer.Option(500, min=1, help="How many of the questions are measured for speed"),
     repeats: int = typer.Option(5, min=1, help="Runs, of which the median counts"),
@@ -91,11 +93,18 @@ def bench(
     pipelines = [pipeline, int8]
     sizes = [int(size) for size in batch_sizes.split(",")]
     runs = bench_in_turn(pipelines, questions, sizes, n_threads=n_threads, limit=limit, repeats=repeats)
+    streams = [
+        bench_in_turn(pipelines, questions, [max(sizes)], n_threads=n_threads, limit=int(count))
+        for count in counts.split(",")
+    ]
     rows = []
-    for path, precision, own in zip(pipelines, PRECISIONS, runs, strict=True):
+    for i, (path, precision) in enumerate(zip(pipelines, PRECISIONS, strict=True)):
         alone = _bench_alone(path, questions, lengths, ["-t", str(n_threads), "-n", str(limit)])
         row = {"name": name, "precision": precision, "weak_f": _weak_f(path, questions)}
-        rows.append({**row, **alone, "repeats": repeats, "runs": own})
+        own = [
+            {key: stream[i][0][key] for key in ("questions", "questions_per_second")} for stream in streams
+        ]
+        rows.append({**row, **alone, "repeats": repeats, "runs": runs[i], "counts": own})
     _store(name, rows)
 
 
@@ -104,7 +113,7 @@ def _bench_alone(pipeline: str, questions: Path, lengths: str, settings: List[st
     with TemporaryDirectory() as folder:
         path = Path(folder) / "bench.json"
         command = [sys.executable, "-m", "spacy", "elq", "bench", pipeline, str(questions), str(path)]
-        command += ["-b", "1", "-r", "1", "-l", lengths, *settings]
+        command += ["-b", "1", "-r", "3", "-l", lengths, *settings]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         figures = srsly.read_json(path)
     return {key: figures[key] for key in figures if key != "runs"}
@@ -162,9 +171,12 @@ def write() -> None:
             ("pipeline", "precision", "entities", "weak F1", "load s", "peak MB", "threads"),
             [_pipeline_row(row) for row in pipelines],
         ),
-        "## Cost by length",
+        "## Cost by length and number",
         _TEXTS["lengths"],
-        _table(("pipeline", "precision", "tokens", "tokens/s"), _length_rows(pipelines)),
+        _table(("pipeline", "precision", "tokens", "tokens/s"), _curve(pipelines, "lengths", "tokens")),
+        _table(
+            ("pipeline", "precision", "questions", "questions/s"), _curve(pipelines, "counts", "questions")
+        ),
         "## Index",
         _TEXTS["index"],
         _table(tuple(INDEX_COLUMNS.values()), _index_rows(real)),
@@ -200,11 +212,11 @@ def _pipeline_row(row: Dict[str, Any]) -> Tuple[str, ...]:
     return (NAMES[row["name"]], row["precision"], *figures, peak, str(row["threads"]))
 
 
-def _length_rows(rows: List[Dict[str, Any]]) -> List[Tuple[str, ...]]:
+def _curve(rows: List[Dict[str, Any]], key: str, unit: str) -> List[Tuple[str, ...]]:
     return [
-        (NAMES[row["name"]], row["precision"], f"{own['tokens']:,}", f"{own['tokens_per_second']:,.0f}")
+        (NAMES[row["name"]], row["precision"], f"{own[unit]:,}", f"{own[f'{unit}_per_second']:,.0f}")
         for row in rows
-        for own in row["lengths"]
+        for own in row[key]
     ]
 
 

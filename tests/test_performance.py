@@ -47,6 +47,7 @@ def made(trained_path, gold_docs, tmp_path_factory):
     before = {"index": index, "index_sharing": [SHARED], "overhead_batch_1": 9.0}
     (folder / "docs" / "performance.json").write_text(json.dumps(before))
     asked = ("bench", trained_path, "int8", "test.spacy", "--repeats", 1, "--lengths", "10,60")
+    asked += ("--counts", "2,5")
     for name in ("real", "readme", "readme"):
         done = run(folder, *asked, "--name", name, "--batch-sizes", "1,64" if name == "real" else "4")
         assert done.returncode == 0, done.stderr
@@ -71,6 +72,8 @@ def test_both_precisions_of_each_pipeline_stand_once(figures):
             pytest.approx(10, abs=2),
             pytest.approx(60, abs=9),
         ]
+        assert [own["questions"] for own in row["counts"]] == [2, 5]
+        assert all(own["questions_per_second"] > 0 for own in row["counts"])
 
 
 def test_the_goals_are_those_of_the_real_pipeline(figures):

@@ -193,6 +193,7 @@ def _sum_up(measured: List[Dict[str, float]], batch_size: int, questions: int) -
     ratios = [total / own for total, own in zip(totals, bare, strict=False)]
     return {
         "batch_size": batch_size,
+        "questions": questions,
         "questions_per_second": questions / statistics.median(totals),
         "seconds": {stage: statistics.median(m[stage] for m in measured) / questions for stage in STAGES},
         "forward": statistics.median(bare) / questions if bare else None,
@@ -256,7 +257,7 @@ def _install_clock(nlp: Language, linker: Linker) -> Dict[str, float]:
             for method, stage in stages.items():
                 setattr(owner, method, timed(stage, getattr(owner, method)))
 
-    put_clock(linker.index, dict.fromkeys(["search", "match_names"], "search"))
+    put_clock(linker.index, dict.fromkeys(["search", "match_names", "are_names"], "search"))
     put_clock(linker.index, dict.fromkeys(["find", "senses", "relatedness"], "search"))
     put_clock(linker, {"predict": "mentions", "set_annotations": "annotation"})
     put_clock(linker, {"_accept": "decode", "_make_links": "decode"})
