@@ -32,7 +32,7 @@ def index_cli(
 ) -> None:
     """Make the vectors of a catalogue searchable.
 
-    Without --factory, up to 10,000 entities are searched exactly (Flat), up to 300,000 by a scan of short
+    Without --factory, up to 10,000 entities are searched exactly (Flat), up to 1,000,000 by a scan of short
     codes, more by a graph over compressed vectors; the paper's own is HNSW128 (efConstruction 200, efSearch
     256), larger than the vectors. Whatever finds the candidates, their similarities are computed exactly from
     the stored vectors. Given an index
