@@ -23,7 +23,7 @@ from spacy.util import minibatch
 
 from spacy_elq.catalogue import entity_to_dict, read_catalogue
 from spacy_elq.index import EntityIndex, build_index, encode_catalogue
-from spacy_elq.index.backend import default_factory
+from spacy_elq.index.backend import default_factory, plan_backend
 from spacy_elq.indexed import IndexedLinker
 from spacy_elq.types import Array, Entity
 
@@ -55,6 +55,7 @@ def measure(
     if pipeline is None and queries is None:
         raise typer.BadParameter("Give a pipeline with questions, or queries.")
     source = EntityIndex.open(vectors)
+    default, _ = plan_backend(source.vectors.shape, factory=default_factory(*source.vectors.shape))
     work = work / f"{len(source)}-{source.width}"
     folders = [_build(vectors, spec, work) for spec in factory]
     weak: Dict[str, float] = {}
@@ -70,7 +71,7 @@ def measure(
         row = {"factory": EntityIndex.open(folder).meta["backend"]["factory"], "widths": _widths_of(folder)}
         row |= {"entities": len(source), "width": source.width, "vectors": "synthetic" if kind else "real"}
         row |= {**figures, **built, "weak_f": weak.get(str(folder))}
-        row["default"] = row["factory"] == default_factory(len(source), source.width)
+        row["default"] = EntityIndex.open(folder).meta["backend"] == default
         _put("index", row, KEY)
 
 
@@ -463,7 +464,7 @@ def _put(name: str, row: Dict[str, Any], key: Sequence[str]) -> None:
 
 
 def _read_table() -> Dict[str, Any]:
-    return srsly.read_json(TABLE) if TABLE.is_file() else {}
+    return json.loads(TABLE.read_text(encoding="utf8")) if TABLE.is_file() else {}
 
 
 if __name__ == "__main__":

@@ -241,7 +241,7 @@ def _table(header: Tuple[str, ...], rows: List[Tuple[str, ...]]) -> str:
 
 
 def _read() -> Dict[str, Any]:
-    return srsly.read_json(FIGURES) if FIGURES.is_file() else {}
+    return json.loads(FIGURES.read_text(encoding="utf8")) if FIGURES.is_file() else {}
 
 
 if __name__ == "__main__":

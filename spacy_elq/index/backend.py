@@ -15,17 +15,16 @@ from ..types import Array
 EXACT = "Flat"
 # Up to here an exact search of one query takes about a millisecond.
 EXACT_UP_TO = 10_000
-# Up to here all entities are looked at by codes of a few bytes, the best of them by 4 bits a number: that
-# is quicker than the graph of larger catalogues up to about half a million, takes a millisecond more at the
-# end, is built in seconds, is smaller and finds more.
-SCANNED_UP_TO = 1_000_000
+# Of larger catalogues all entities are looked at by codes of a few bytes, the best of them by 4 bits a
+# number. From here on more of them are looked at again, and scored.
+LARGE_FROM = 1_000_000
 HNSW_SETTINGS = {"efConstruction": 200, "efSearch": 256}
 # a small graph over compressed vectors has to be searched more widely than the paper's
 COMPRESSED_EF_SEARCH = 400
 # of a back end that does not keep the vectors as they are, so many candidates are scored exactly
 RESCORE = 100
 # where a second code refines the first, so many are, and so many times as many are looked at again
-REFINED_RESCORE, K_FACTOR = 50, 10
+REFINED, REFINED_IF_LARGE = (50, 10), (100, 40)
 # of the lists of an IVF index, one in so many is looked at
 IVF_SHARE = 16
 _VECTORS_PER_LIST = 39  # fewer are too few to learn the lists from, says FAISS
@@ -38,9 +37,7 @@ def default_factory(count: int, width: int) -> str:
     if count <= EXACT_UP_TO:
         return EXACT
     third, half = _main_directions(width, 3), _main_directions(width, 2)
-    if count <= SCANNED_UP_TO:
-        return f"PCAR{third},PQ{third // 2}x4fs,Refine(PCA{half},SQ4)"
-    return f"PCA{half},HNSW16_SQ4"
+    return f"PCAR{third},PQ{third // 2}x4fs,Refine(PCA{half},SQ4)"
 
 
 def _main_directions(width: int, part: int) -> int:
@@ -64,7 +61,7 @@ def plan_backend(
     bytes_ = 0
     if factory != EXACT:
         index = _create(shape, factory)
-        settings, bytes_ = _default_settings(index), shape[0] * _bytes_per_entity(index)
+        settings, bytes_ = _default_settings(index, shape[0]), shape[0] * _bytes_per_entity(index)
     for name, value in widths.items():
         if name not in settings or value < 1:
             known = ", ".join(key for key in settings if key != "efConstruction") or "none"
@@ -212,8 +209,10 @@ def _is_ivf(index: Any) -> bool:
     return isinstance(index, faiss.IndexIVF)
 
 
-def _default_settings(index: Any) -> Dict[str, int]:
-    """RETURNS (Dict[str, int]): How wide searches are, by default, in what the index is made of."""
+def _default_settings(index: Any, count: int) -> Dict[str, int]:
+    """RETURNS (Dict[str, int]): How wide searches of so many entities are, by default, in what the index is
+    made of.
+    """
     settings: Dict[str, int] = {}
     rescore = RESCORE
     is_lossy = _stored(index)[-1].sa_code_size() < 4 * index.d
@@ -224,7 +223,7 @@ def _default_settings(index: Any) -> Dict[str, int]:
         if _is_ivf(part):
             settings.setdefault("nprobe", max(1, part.nlist // IVF_SHARE))
         if isinstance(part, faiss.IndexRefine):
-            settings["k_factor"], rescore = K_FACTOR, REFINED_RESCORE
+            rescore, settings["k_factor"] = REFINED if count < LARGE_FROM else REFINED_IF_LARGE
     return {**settings, "rescore": rescore} if is_lossy else settings
 
 

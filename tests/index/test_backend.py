@@ -5,7 +5,7 @@ import pytest
 from spacy_elq.errors import ELQError
 from spacy_elq.index.backend import (
     EXACT_UP_TO,
-    SCANNED_UP_TO,
+    LARGE_FROM,
     FaissBackend,
     build_backend,
     default_factory,
@@ -44,11 +44,9 @@ def best(queries, vectors, k):
         (1, 384, "Flat"),
         (EXACT_UP_TO, 384, "Flat"),
         (EXACT_UP_TO + 1, 384, "PCAR128,PQ64x4fs,Refine(PCA192,SQ4)"),
-        (SCANNED_UP_TO, 1024, "PCAR352,PQ176x4fs,Refine(PCA512,SQ4)"),
-        (SCANNED_UP_TO + 1, 384, "PCA192,HNSW16_SQ4"),
-        (5_903_527, 1024, "PCA512,HNSW16_SQ4"),
+        (5_903_527, 1024, "PCAR352,PQ176x4fs,Refine(PCA512,SQ4)"),
         (EXACT_UP_TO + 1, 16, "PCAR16,PQ8x4fs,Refine(PCA16,SQ4)"),
-        (SCANNED_UP_TO + 1, 15, "PCA14,HNSW16_SQ4"),
+        (LARGE_FROM, 15, "PCAR14,PQ7x4fs,Refine(PCA14,SQ4)"),
     ],
 )
 def test_the_default_goes_by_size(count, width, factory):
@@ -214,9 +212,11 @@ def test_what_is_refined_is_looked_at_more_widely(vectors, tmp_path):
     assert (settings["k_factor"], settings["rescore"]) == (10, 50)
     assert opened(tmp_path / "x").k_factor == 10
     assert "k_factor" not in plan_backend((300, 16), factory="SQ4")[0]
+    large = plan_backend((LARGE_FROM, 16), factory="SQ4,Refine(SQ8)")[0]
+    assert (large["k_factor"], large["rescore"]) == (40, 100)
 
 
-@pytest.mark.parametrize("count", [EXACT_UP_TO + 1, SCANNED_UP_TO + 1])
+@pytest.mark.parametrize("count", [EXACT_UP_TO + 1, LARGE_FROM])
 def test_the_defaults_of_large_catalogues_find_nearly_all_in_a_fifth_of_the_memory(tmp_path, count):
     """On vectors with a few main directions, as those of encoders have; scored by the vectors themselves."""
     rng = np.random.default_rng(4)
