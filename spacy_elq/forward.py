@@ -105,11 +105,13 @@ def _align(spans: List[List[Span]], windows: List[Span], offsets: List[Array]) -
     real = ends > begins
     first = np.searchsorted(tokens, (origin + begins)[real], side="right") - 1
     last = np.searchsorted(tokens, (origin + ends - 1)[real], side="right") - 1
-    shares = last - first + 1
-    owners = np.repeat(first, shares)
-    owners += np.arange(len(owners)) - np.repeat(np.cumsum(shares) - shares, shares)
+    owners, places = first, places[real]
+    if (first != last).any():
+        shares = last - first + 1
+        owners, places = np.repeat(first, shares), np.repeat(places, shares)
+        owners += np.arange(len(owners)) - np.repeat(np.cumsum(shares) - shares, shares)
     order = np.argsort(owners, kind="stable")
-    data: Any = np.repeat(places[real], shares)[order].astype("int32")
+    data: Any = places[order].astype("int32")
     lengths: Any = np.bincount(owners, minlength=len(tokens)).astype("int32")
     return Ragged(data, lengths)
 

@@ -175,11 +175,10 @@ def _lay_out(pieces: Array, counts: Array) -> Tuple[Array, Array, Array]:
     RETURNS (Tuple[Array, Array, Array]): The pieces to gather (rows,) and the half-open range of rows
         of every token. A token without pieces has an empty range after the rows of the one before.
     """
-    if (pieces[1:] > pieces[:-1]).all():
-        gather, row_of = pieces, np.arange(len(pieces))
-    else:
-        gather, row_of = np.unique(pieces, return_inverse=True)
     last = np.cumsum(counts) - 1
+    if (pieces[1:] > pieces[:-1]).all():  # nothing is shared, and all of it in order
+        return pieces, last + 1 - counts, last + 1
+    gather, row_of = np.unique(pieces, return_inverse=True)
     ends = np.zeros(len(counts), dtype="int64")
     ends[counts > 0] = row_of[last[counts > 0]] + 1
     ends = np.maximum.accumulate(ends) if len(ends) else ends
