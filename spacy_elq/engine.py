@@ -25,7 +25,7 @@ from .forward import can_predict, predict_batch
 
 PRECISIONS = ("int8", "float32")
 _INPUTS = ("input_ids", "attention_mask")
-# ONNX Runtime adds and normalizes quicker in two steps than in one, by about an eighth of the whole on AVX2
+# ONNX Runtime adds and normalizes quicker in two steps than in one
 _SLOW_FUSION = "SkipLayerNormFusion"
 # a session that is dropped waits for its threads, and a forked process has none of its parent's
 _SESSIONS_OF_PARENT: List[Any] = []

@@ -30,6 +30,7 @@ def put_threads(queue):
 def two_threads(monkeypatch):
     before = torch.get_num_threads()
     monkeypatch.setenv("TOKENIZERS_PARALLELISM", "true")
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")  # what a process that is started would take, on any machine
     threads.set_threads(2)
     yield
     threads.set_threads(before)

@@ -33,7 +33,7 @@ def index_cli(
     """Make the vectors of a catalogue searchable.
 
     Without --factory, up to 10,000 entities are searched exactly (Flat), more by a scan of short codes. A graph
-    over compressed vectors (PCA192,HNSW16_SQ4) searches millions quicker, but takes long to build; the paper's
+    over compressed vectors (PCA192,HNSW16_SQ4) looks at fewer entities, but takes long to build; the paper's
     own is HNSW128 (efConstruction 200, efSearch 256), larger than the vectors. Whatever finds the candidates,
     their similarities are computed exactly from the stored vectors. Given an index
     instead of vectors, its back end is kept if it has the same factory string: --ef-search, --nprobe and

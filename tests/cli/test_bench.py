@@ -79,3 +79,16 @@ def test_pipelines_take_turns(trained_path, data, monkeypatch):
     subjects = [subject for subject, _ in order]
     assert subjects == subjects[:2] * 4
     assert subjects[0] != subjects[1]
+
+
+def test_all_questions_are_measured_block_by_block(trained_path, data, gold_docs, monkeypatch):
+    seen, time_forward = [], bench_module.time_forward
+    monkeypatch.setattr(bench_module, "_BLOCK", 2)
+    monkeypatch.setattr(
+        bench_module, "time_forward", lambda model, x: seen.append(x) or time_forward(model, x)
+    )
+    (run,) = bench(str(trained_path), data, [1], repeats=1)["runs"]
+    texts = [doc.text for doc in gold_docs]
+    assert run["questions"] == len(texts) > 2
+    assert [[text] for text in texts] == [batch for block in seen for batch in block]
+    assert {len(block) for block in seen[:-1]} == {2}
