@@ -5,6 +5,7 @@ forward pass over texts of similar length, and the output of each doc.
 from typing import Any, Dict, List, Sequence, Tuple
 
 import numpy as np
+from spacy.attrs import IDX
 from spacy.tokens import Doc, Span
 from spacy_transformers.data_classes import FullTransformerBatch, TransformerData, WordpieceBatch
 from spacy_transformers.layers import TransformerModel
@@ -60,9 +61,11 @@ def _tokenize(tokenizer: Any, texts: List[str]) -> Tuple[WordpieceBatch, List[Ar
     encodings = backend.encode_batch(texts)
     lengths = [len(encoding) for encoding in encodings]
     longest = max(lengths)
-    mask: Any = (np.arange(longest) < np.asarray(lengths)[:, None]).astype("float32")
-    # a tokenizer takes its time to say what it pads with
+    mask: Any = np.ones((len(texts), longest), dtype="float32")
     is_padded = min(lengths) < longest
+    if is_padded:
+        mask *= np.arange(longest) < np.asarray(lengths)[:, None]
+    # a tokenizer takes its time to say what it pads with
     padding = (tokenizer.pad_token, tokenizer.pad_token_id) if is_padded else ("", 0)
     has_types = "token_type_ids" in tokenizer.model_input_names
     pieces = WordpieceBatch(
@@ -97,7 +100,7 @@ def _align(spans: List[List[Span]], windows: List[Span], offsets: List[Array]) -
     docs = [own[0].doc for own in spans if own]
     sizes = [len(doc.text) + 1 for doc in docs]
     origins = dict(zip(map(id, docs), np.cumsum([0, *sizes]).tolist(), strict=False))
-    tokens = np.asarray([origins[id(doc)] + token.idx for doc in docs for token in doc])
+    tokens = np.concatenate([origins[id(doc)] + doc.to_array(IDX).astype("int64") for doc in docs])
     counts = [len(own) for own in offsets]
     origin = np.repeat([origins[id(span.doc)] + span.start_char for span in windows], counts)
     begins, ends = np.concatenate(offsets).T
@@ -118,13 +121,14 @@ def _align(spans: List[List[Span]], windows: List[Span], offsets: List[Array]) -
 
 def _run(model: TransformerModel, pieces: WordpieceBatch) -> Any:
     """RETURNS (Any): What the transformer gives for all windows, a `ModelOutput`."""
-    config, encoder = model.transformer.config, model.layers[0]
+    shim: Any = model.layers[0].shims[0]
+    transformer, config = model.transformer, model.transformer.config
     is_divisible = not (config.output_hidden_states or config.output_attentions)
-    cost = getattr(model.transformer, "cost_of_pass", _COST_OF_PASS)
+    cost = getattr(transformer, "cost_of_pass", _COST_OF_PASS)
     groups = group_by_length(pieces.lengths, cost) if is_divisible and len(pieces) > 1 else []
     if len(groups) < 2:
-        return encoder.predict(pieces)
-    found = [_to_arrays(encoder.predict(_choose(pieces, group))) for group in groups]
+        return shim.run(pieces)
+    found = [_to_arrays(shim.run(_choose(pieces, group))) for group in groups]
     states = _alloc(found[0][_STATES], pieces.input_ids.shape)
     pooled = _alloc(found[0][_POOLED], (len(pieces),)) if _POOLED in found[0] else None
     for group, output in zip(groups, found, strict=True):
@@ -190,6 +194,8 @@ def _split(
     spans: List[List[Span]], pieces: WordpieceBatch, output: Dict[str, Any], align: Any
 ) -> List[TransformerData]:
     """RETURNS (List[TransformerData]): The output of each doc."""
+    if len(spans) == 1 and _is_covered(spans[0]):
+        return [TransformerData(pieces, ModelOutput(output), align)]
     places = np.concatenate([[0], np.cumsum(align.lengths)])
     width = pieces.input_ids.shape[1]
     data: List[TransformerData] = []
@@ -208,3 +214,8 @@ def _split(
         data.append(TransformerData(pieces[window:end], states, Ragged(aligned, align.lengths[first:last])))
         offset, window = offset + len(own[0].doc), end
     return data
+
+
+def _is_covered(windows: List[Span]) -> bool:
+    """RETURNS (bool): Whether windows begin and end with their doc."""
+    return windows[0].start == 0 and windows[-1].end == len(windows[0].doc)

@@ -272,23 +272,23 @@ class ELQLinker(IndexedLinker):
             return [[] for _ in docs]
         rows, logits = self.model.predict(docs)
         spans = enumerate_spans(rows, max_length=self.cfg["max_length"])
-        scores, _ = score_spans(logits, to_row_spans(rows, spans))
+        row_spans = to_row_spans(rows, spans)
+        scores, _ = score_spans(logits, row_spans)
         log_least = self._log_least()
         # a name is looked up only where it could make the difference
         hopeful = log_sigmoid(scores + self.cfg["mention_name_weight"] * _count_words(spans)) >= log_least
-        scores = scores + self._name_bonus(index, docs, spans, hopeful)
+        log_probs = log_sigmoid(scores + self._name_bonus(index, docs, spans, hopeful))
         owners = np.repeat(np.arange(len(docs)), rows.lengths)[spans[:, 0]]
         kept = keep_mentions(
-            log_sigmoid(scores),
+            log_probs,
             owners,
             log_threshold=log_least,
             # a mention below the threshold can only be shown, never linked
             max_mentions=self.cfg["max_mentions"] if self.cfg["spans_key"] else 0,
             limit=self.cfg["mention_limit"],
         )
-        spans, scores = spans[kept], scores[kept]
-        vectors, _ = pool_spans(rows.vectors, to_row_spans(rows, spans))
-        return self._link_best(index, docs, spans, vectors, log_sigmoid(scores))
+        vectors, _ = pool_spans(rows.vectors, row_spans[kept])
+        return self._link_best(index, docs, spans[kept], vectors, log_probs[kept])
 
     def link_spans(self, docs: Sequence[Doc], spans: Sequence[Sequence[Span]]) -> List[List[Link]]:
         """Link given mentions: the entity of each is decided, the mention is believed.

@@ -109,8 +109,16 @@ def test_what_is_longer_than_the_encoder_takes_is_cut_off(encoder_path):
 
 
 def test_windows_may_leave_tokens_out(encoder_path):
+    docs = docs_of(["what is the capital of france", "is paris in texas or not"])
     model = make_model(encoder_path, lambda docs: [[doc[1:3], doc[3:-1]] for doc in docs])
-    assert_same_batch(model, docs_of(["what is the capital of france", "is paris in texas or not"]))
+    assert_same_batch(model, docs)
+    assert_same_batch(model, docs[:1])
+
+
+@pytest.mark.parametrize("window", [slice(1, None), slice(None, -1)])
+def test_windows_of_a_single_doc_may_leave_tokens_out(encoder_path, window):
+    model = make_model(encoder_path, lambda docs: [[doc[window]] for doc in docs])
+    assert_same_batch(model, docs_of(["what is the capital of france"]))
 
 
 @pytest.mark.parametrize("extra", ["output_hidden_states", "output_attentions"])
