@@ -4,6 +4,8 @@ import numpy as np
 
 from .types import Array
 
+_LEAST, _SMALLEST = np.finfo("float64").min, np.finfo("float64").tiny
+
 
 def log_sigmoid(X: Array) -> Array:
     """RETURNS (Array): log σ(X), without overflow."""
@@ -39,13 +41,14 @@ def joint_scores(log_probs: Array, similarities: Array) -> Array:
 
     log_probs (Array): (mentions,) log mention probabilities.
     similarities (Array): (mentions, candidates), minus infinity where there is no candidate.
-    RETURNS (Array): (mentions, candidates).
+    RETURNS (Array): (mentions, candidates), minus infinity where there is none.
     """
     if not len(similarities):
         return np.zeros(similarities.shape)
-    shifted = similarities - similarities.max(axis=1, keepdims=True)
-    log_softmax = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
-    return log_probs[:, None] + log_softmax
+    # of a mention without any candidate nothing is finite
+    shifted = similarities - np.maximum(similarities.max(axis=1, keepdims=True), _LEAST)
+    sums = np.maximum(np.exp(shifted).sum(axis=1, keepdims=True), _SMALLEST)
+    return log_probs[:, None] + (shifted - np.log(sums))
 
 
 def choose_mentions(spans: Array, scores: Array, *, log_threshold: float) -> Array:

@@ -202,6 +202,8 @@ class IndexedLinker(ScoresLinks, TrainablePipe):
         heads = iter(index.heads(positions[found]))
         places, probs, counts = to_docs(docs, spans), np.exp(joint).tolist(), found.sum(axis=1).tolist()
         for (owner, start, end), own, count, is_link in zip(places, probs, counts, accepted, strict=True):
+            if not count:
+                continue
             known = list(islice(heads, count))
             best_id, best_title, label = known[0]
             links[owner].append(

@@ -42,6 +42,13 @@ def test_joint_scores_of_large_similarities_are_finite():
     assert np.isfinite(joint).all()
 
 
+def test_a_mention_without_candidates_has_no_probability():
+    similarities = np.asarray([[-np.inf, -np.inf], [1.0, 1.0]])
+    with np.errstate(all="raise"):
+        joint = joint_scores(np.log([0.5, 0.5]), similarities)
+    np.testing.assert_allclose(np.exp(joint), [[0.0, 0.0], [0.25, 0.25]])
+
+
 def test_joint_scores_of_nothing():
     assert joint_scores(np.zeros(0), np.zeros((0, 10))).shape == (0, 10)
 

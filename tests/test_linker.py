@@ -852,11 +852,11 @@ def test_bundled_index_comes_along(trained_path, index, tmp_path):
     assert alternatives_of(spacy.load(tmp_path / "elsewhere")(LINKED)) == expected
 
 
-def other_index(tmp_path, catalogue_path, encoder, *, drop_last=False):
+def other_index(tmp_path, catalogue_path, encoder, *, drop_last=False, factory=None):
     lines = catalogue_path.read_text(encoding="utf8").splitlines(keepends=True)
     (tmp_path / "other.jsonl").write_text("".join(lines[:-1] if drop_last else lines), encoding="utf8")
     encode_catalogue(tmp_path / "other.jsonl", tmp_path / "other_vectors", encoder)
-    return build_index(tmp_path / "other_vectors", tmp_path / "other_index")
+    return build_index(tmp_path / "other_vectors", tmp_path / "other_index", factory=factory)
 
 
 def test_an_index_of_another_encoder_is_refused(loaded, trained_path, tmp_path, catalogue_path, encoder_path):
@@ -880,6 +880,26 @@ def test_an_index_of_another_width_is_refused(loaded, index, tmp_path, catalogue
 
     with pytest.raises(ELQError, match=r"E003.*width 8.*width 48"):
         loaded.get_pipe("elq_linker").set_index(other_index(tmp_path, catalogue_path, Narrow()))
+
+
+@pytest.mark.filterwarnings("ignore:.*W003")
+def test_a_mention_for_which_nothing_is_found_has_no_link(loaded, index, tmp_path, catalogue_path):
+    class Equal:
+        width, fingerprint, settings = 48, index.stamp["encoder"], {}
+
+        def encode(self, entities, *, batch_size):
+            return np.ones((len(entities), 48), dtype="float32")
+
+    linker = loaded.get_pipe("elq_linker")
+    # all in one list, and the others are looked at
+    linker.set_index(other_index(tmp_path, catalogue_path, Equal(), factory="IVF4,Flat"))
+    assert (linker.index.search(np.asarray(index.vectors), 3)[0] == -1).all()
+    for spans_key in (None, "scored"):
+        linker.cfg["spans_key"] = spans_key
+        doc = loaded("what is the capital of georgia")
+        assert doc.ents == ()
+        assert not doc.spans.get("scored")
+    assert linker.link_spans([doc], [[doc[5:6]]]) == [[]]
 
 
 def test_another_catalogue_is_refused_unless_asked_for(
