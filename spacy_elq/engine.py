@@ -50,7 +50,7 @@ class PredictionShim(HFShim):
             "token_type_ids": pieces.token_type_ids,
         }
         device = self._model.device
-        tensors = {key: torch.as_tensor(x, device=device) for key, x in arrays.items() if x is not None}
+        tensors = {key: torch.from_numpy(x).to(device) for key, x in arrays.items() if x is not None}
         return self.predict(ArgsKwargs((), tensors))
 
 

@@ -72,6 +72,7 @@ def test_the_page_has_every_table(made):
     assert main in page
     assert "| no hard negatives | 10 |" + " 100.0 |" * 8 in page
     assert "| the paper (another machine) | 5,903,527 |  | 683 | 107 | 5 |" in page
+    assert "- WebQSP_EL, 10 entities: weak F1 100.0, the paper 89.0 (+11.0). Of the gold links 0.0 %" in page
 
 
 def test_the_questions_stay_out_of_what_is_committed(made):
@@ -111,6 +112,24 @@ def test_all_systems_are_compared_in_one_run(
     # they are in no other table
     assert page.count("| ELQ: `elq_linker` |") == 2
     assert page.count("- WebQSP_EL: ELQ is ") == page.count("- GraphQuestions_EL: ELQ is ") == 3
+
+
+def test_what_limits_it_is_counted(script, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert script._limits([]) == "Not measured yet."
+    counts = {"name": "webqsp_el_test", "links": 200, "known": 190, "described": 140}
+    script._write_json(script.DATA, [counts])
+    row = {"setting": script.MAIN, "test": "webqsp_el", "entities": 7, "threshold_from": "webqsp_el_dev"}
+    figures = {"weak": 0.5, "weak_described": 0.75, "candidates_recall": 0.9, "links": 0.6}
+    rows = [{**row, **figures}, {**row, **figures, "weak": 0.7}, {**row, **figures, "setting": "questions"}]
+    rows.append({**row, **figures, "entities": 99})
+    (line,) = script._limits(rows).splitlines()
+    assert "weak F1 60.0, the paper 89.0 (-29.0)" in line
+    assert "5.0 % are to entities that the catalogue does not have, 25.0 % to entities without" in line
+    assert line.endswith(
+        "weak F1 is 75.0. Gold is among the ten candidates in 90.0 ± 0.0 %, and linked in "
+        "60.0 ± 0.0 % where the mention is given."
+    )
 
 
 def test_a_baseline_that_is_ahead_is_named(script):
