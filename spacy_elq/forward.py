@@ -2,6 +2,7 @@
 forward pass over texts of similar length, and the output of each doc.
 """
 
+from itertools import accumulate
 from typing import Any, Dict, List, Sequence, Tuple
 
 import numpy as np
@@ -81,6 +82,8 @@ def _tokenize(tokenizer: Any, texts: List[str]) -> Tuple[WordpieceBatch, List[Ar
 
 
 def _pad(lists: List[List[int]], longest: int, value: int) -> Any:
+    if len(lists) == 1:
+        return np.asarray(lists, dtype="int64")
     array = np.full((len(lists), longest), value, dtype="int64")
     for row, numbers in zip(array, lists, strict=True):
         row[: len(numbers)] = numbers
@@ -98,13 +101,14 @@ def _align(spans: List[List[Span]], windows: List[Span], offsets: List[Array]) -
     """
     # the characters of the docs that have windows are counted on, so that one search finds all tokens
     docs = [own[0].doc for own in spans if own]
-    sizes = [len(doc.text) + 1 for doc in docs]
-    origins = dict(zip(map(id, docs), np.cumsum([0, *sizes]).tolist(), strict=False))
+    ends_of_docs = accumulate((len(doc.text) + 1 for doc in docs), initial=0)
+    origins = dict(zip(map(id, docs), ends_of_docs, strict=False))
     tokens = np.concatenate([origins[id(doc)] + doc.to_array(IDX).astype("int64") for doc in docs])
     counts = [len(own) for own in offsets]
     origin = np.repeat([origins[id(span.doc)] + span.start_char for span in windows], counts)
     begins, ends = np.concatenate(offsets).T
-    places = np.concatenate([i * max(counts) + np.arange(count) for i, count in enumerate(counts)])
+    firsts = range(0, len(counts) * max(counts), max(counts))
+    places = np.concatenate([np.arange(i, i + count) for i, count in zip(firsts, counts, strict=True)])
     real = ends > begins
     first = np.searchsorted(tokens, (origin + begins)[real], side="right") - 1
     last = np.searchsorted(tokens, (origin + ends - 1)[real], side="right") - 1

@@ -151,7 +151,7 @@ class EntityIndex:
         assert self._backend is not None
         wider = min(_WIDER * k, len(self)) if popularity_weight else k
         positions = self._backend.search(queries, min(max(wider, self._backend.rescore), len(self)))
-        similarities = np.einsum("qw,qkw->qk", queries, self._read_vectors(positions))
+        similarities = np.matmul(self._read_vectors(positions), queries[:, :, None])[:, :, 0]
         similarities[positions < 0] = -np.inf
         if popularity_weight:
             _drop_beyond(similarities, wider)
