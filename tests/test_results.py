@@ -114,6 +114,18 @@ def test_all_systems_are_compared_in_one_run(
     assert page.count("- WebQSP_EL: ELQ is ") == page.count("- GraphQuestions_EL: ELQ is ") == 3
 
 
+def test_speeds_are_those_of_the_last_seed(script):
+    row = {"setting": script.MAIN, "test": "webqsp_el", "entities": 7, "threshold_from": "webqsp_el_dev"}
+    stages = ("tokenizer", "encoder", "search", "rest")
+    rows = [
+        {**row, "questions_per_second": 1.0, "seconds": dict.fromkeys(stages, 1.0)},
+        {**row, "questions_per_second": 2.0, "seconds": dict.fromkeys(stages, 0.5)},
+        {**row, "test": "graphquestions_el", "seconds": dict.fromkeys(stages, 9.0)},
+    ]
+    assert {line[6] for line in script._main_rows(rows)} == {"2.0 (1.56)", " (1.57)"}
+    assert script._time_rows(rows)[:-1] == [("Wikipedia, then WebQSP_EL", "7", *["500.0"] * 4)]
+
+
 def test_what_limits_it_is_counted(script, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert script._limits([]) == "Not measured yet."
