@@ -497,10 +497,9 @@ def _limits(rows: List[Dict[str, Any]]) -> str:
         # the sets are counted over the catalogue of the tables, the smaller one
         if setting != MAIN or not source.startswith(test) or counts is None or test in lines:
             continue
-        weak, described = (
-            statistics.mean(100 * row[key] for row in group) for key in ("weak", "weak_described")
-        )
-        paper = PAPER_MAIN[setting, test][2]
+        weak = statistics.mean(100 * row["weak"] for row in group)
+        paper, described = PAPER_MAIN[setting, test][2], _mean(group, "weak_described")
+        aside = f"; where all have one, weak F1 is {described}" if described else ""
         lost, bare = (
             100 * (counts[more] - counts[less]) / counts["links"]
             for more, less in (("links", "known"), ("known", "described"))
@@ -508,9 +507,9 @@ def _limits(rows: List[Dict[str, Any]]) -> str:
         lines[test] = (
             f"- {TESTS[test]}, {entities:,} entities: weak F1 {weak:.1f}, the paper {paper} "
             f"({weak - paper:+.1f}). Of the gold links {lost:.1f} % are to entities that the catalogue does "
-            f"not have, {bare:.1f} % to entities without a description; where all have one, weak F1 is "
-            f"{described:.1f}. Gold is among the ten candidates in {_mean(group, 'candidates_recall')} %, "
-            f"and linked in {_mean(group, 'links')} % where the mention is given."
+            f"not have, {bare:.1f} % to entities without a description{aside}. Gold is among the ten "
+            f"candidates in {_mean(group, 'candidates_recall')} %, and linked in {_mean(group, 'links')} % "
+            "where the mention is given."
         )
     return "\n".join(lines.values()) or "Not measured yet."
 

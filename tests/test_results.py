@@ -139,7 +139,7 @@ def test_what_limits_it_is_counted(script, tmp_path, monkeypatch):
     assert "weak F1 60.0, the paper 89.0 (-29.0)" in line
     assert "5.0 % are to entities that the catalogue does not have, 25.0 % to entities without" in line
     assert line.endswith(
-        "weak F1 is 75.0. Gold is among the ten candidates in 90.0 ± 0.0 %, and linked in "
+        "weak F1 is 75.0 ± 0.0. Gold is among the ten candidates in 90.0 ± 0.0 %, and linked in "
         "60.0 ± 0.0 % where the mention is given."
     )
 
