@@ -1,19 +1,30 @@
-"""The figures of docs/performance.md: `bench` measures a pipeline and its int8 twin into
-docs/performance.json, beside the tables of `scripts/index_table.py`; `write` makes the page of it.
+"""The figures of docs/performance.md: `bench` measures a pipeline and its int8 twin, `engines` the ways to
+run an encoder, into docs/performance.json, beside the tables of `scripts/index_table.py`; `write` makes the
+page of it.
 """
 
+import itertools
 import json
+import statistics
 import subprocess
 import sys
+import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Dict, List, Optional, Tuple
 
+import spacy
 import srsly
+import torch
 import typer
+from spacy.tokens import DocBin
+from torch.ao.quantization import quantize_dynamic
+from transformers import AutoModel, AutoTokenizer
 
+from spacy_elq import threads
 from spacy_elq.cli.bench import STAGES, bench_in_turn
 from spacy_elq.cli.evaluate import evaluate
+from spacy_elq.engine import OnnxTransformer, to_onnx
 
 app = typer.Typer(help=__doc__, no_args_is_help=True)
 FIGURES, PAGE = Path("docs/performance.json"), Path("docs/performance.md")
@@ -58,6 +69,10 @@ encoder over the word pieces of the same batches, padded to the longest of each,
 pipeline; *ratio*: whole pipeline / forward. In batches the pipeline runs texts of similar length together,
 which is quicker than the yardstick. Times are milliseconds a question. float32 and int8 take turns in one
 run; peak memory and load time are those of a process of its own.""",
+    "engines": """The bare forward pass of one encoder over word pieces of the test questions, by the ways to
+run it on a CPU, in turn (`scripts/performance.py engines`). *speed*: questions a second beside those of torch
+in float32, the median over the repeats; *cosine*: of the mean vectors of questions with those of torch in
+float32, mean and least. The processor: {processor}.""",
     "lengths": """One doc of so many tokens, questions in a row: if the cost is linear, tokens a second stay
 the same from the first doc on that fills a window of the encoder. And so many questions in a stream, in
 batches: if it is linear, questions a second stay the same.""",
@@ -108,6 +123,75 @@ def bench(
     _store(name, rows)
 
 
+@app.command()
+def engines(
+    encoder: str = typer.Argument(..., help="Folder or hub name of the encoder"),
+    questions: Path = typer.Argument(..., help="Test questions (.spacy)"),
+    batch_sizes: str = typer.Option("1,64", help="Batch sizes to try"),
+    n_threads: int = typer.Option(1, "--threads", min=1, help="Threads"),
+    limit: int = typer.Option(320, min=1, help="How many of the questions"),
+    repeats: int = typer.Option(5, min=1, help="Runs, of which the median counts"),
+) -> None:
+    """Run an encoder by torch and by ONNX Runtime, in float32 and in int8, and put what each gives and takes
+    into docs/performance.json.
+    """
+    threads.set_threads(n_threads)
+    docs = DocBin().from_disk(questions).get_docs(spacy.blank("en").vocab)
+    texts, tokenizer = (
+        [doc.text for doc in itertools.islice(docs, limit)],
+        AutoTokenizer.from_pretrained(encoder),
+    )
+    ways = _build_engines(encoder)
+    rows: List[Dict[str, Any]] = [{"engine": name, "speed": {}} for name in ways]
+    for size in (int(x) for x in batch_sizes.split(",")):
+        starts = range(0, len(texts), size)
+        batches = [tokenizer(texts[i : i + size], padding=True, return_tensors="pt") for i in starts]
+        runs = [[_run_engine(way, batches) for way in ways.values()] for _ in range(repeats + 1)]
+        plain = runs[0][0][1]
+        for i, row in enumerate(rows):
+            cosines = torch.cosine_similarity(runs[0][i][1], plain)
+            row["cosine"], row["least_cosine"] = (round(float(x), 4) for x in (cosines.mean(), cosines.min()))
+            # the first run is to warm up
+            row["speed"][str(size)] = round(statistics.median(run[0][0] / run[i][0] for run in runs[1:]), 2)
+    _update({"engines": rows, "processor": _processor()})
+
+
+def _build_engines(encoder: str) -> Dict[str, Any]:
+    """RETURNS (Dict[str, Any]): The encoder as each engine runs it, torch in float32 first."""
+    model = AutoModel.from_pretrained(encoder).eval()
+    graphs = {precision: to_onnx(model, precision=precision) for precision in PRECISIONS}
+    return {
+        "torch, float32": model,
+        "torch, int8 (dynamic quantization)": quantize_dynamic(model, {torch.nn.Linear}, dtype=torch.qint8),
+        **{f"ONNX Runtime, {name}": OnnxTransformer(model.config, graph) for name, graph in graphs.items()},
+    }
+
+
+@torch.inference_mode()
+def _run_engine(way: Any, batches: List[Any]) -> Tuple[float, torch.Tensor]:
+    """RETURNS (Tuple[float, torch.Tensor]): The seconds of the forward passes, and the mean vector of each
+    question.
+    """
+    vectors, seconds = [], 0.0
+    for batch in batches:
+        begin = time.perf_counter()
+        states = way(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).last_hidden_state
+        seconds += time.perf_counter() - begin
+        mask = batch["attention_mask"].unsqueeze(-1)
+        vectors.append((states * mask).sum(dim=1) / mask.sum(dim=1))
+    return seconds, torch.cat(vectors)
+
+
+def _processor() -> str:
+    """RETURNS (str): The processor, and what it has for integers and floats, as far as the system says."""
+    path = Path("/proc/cpuinfo")
+    text = path.read_text(encoding="utf8") if path.is_file() else ""
+    lines = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+    facts = {name.strip(): value.strip() for name, value in lines.items()}
+    kinds = [kind for kind in ("avx2", "avx512f", "avx512_vnni") if kind in facts.get("flags", "").split()]
+    return ", ".join([facts.get("model name", "unknown"), *kinds])
+
+
 def _bench_alone(pipeline: str, questions: Path, lengths: str, settings: List[str]) -> Dict[str, Any]:
     """RETURNS (Dict[str, Any]): Load time, peak memory and the cost by length, in a process of its own."""
     with TemporaryDirectory() as folder:
@@ -125,11 +209,14 @@ def _weak_f(pipeline: str, questions: Path) -> float:
 
 
 def _store(name: str, rows: List[Dict[str, Any]]) -> None:
-    data = _read()
-    others = [row for row in data.get("pipelines", []) if row["name"] != name]
-    data["pipelines"] = sorted([*others, *rows], key=lambda row: list(NAMES).index(row["name"]))
-    if name == REAL:
-        data |= summarize(*rows)
+    others = [row for row in _read().get("pipelines", []) if row["name"] != name]
+    pipelines = sorted([*others, *rows], key=lambda row: list(NAMES).index(row["name"]))
+    _update({"pipelines": pipelines, **(summarize(*rows) if name == REAL else {})})
+
+
+def _update(figures: Dict[str, Any]) -> None:
+    """Put figures into docs/performance.json, in the place of earlier ones."""
+    data = {**_read(), **figures}
     FIGURES.parent.mkdir(parents=True, exist_ok=True)
     FIGURES.write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n", encoding="utf8")
 
@@ -171,6 +258,9 @@ def write() -> None:
             ("pipeline", "precision", "entities", "weak F1", "load s", "peak MB", "threads"),
             [_pipeline_row(row) for row in pipelines],
         ),
+        "## Engines",
+        _TEXTS["engines"].format(processor=data.get("processor", "not measured yet")),
+        _table(("engine", "speed, batch 1", "speed, batch 64", "cosine", "least cosine"), _engine_rows(data)),
         "## Cost by length and number",
         _TEXTS["lengths"],
         _table(("pipeline", "precision", "tokens", "tokens/s"), _curve(pipelines, "lengths", "tokens")),
@@ -217,6 +307,17 @@ def _curve(rows: List[Dict[str, Any]], key: str, unit: str) -> List[Tuple[str, .
         (NAMES[row["name"]], row["precision"], f"{own[unit]:,}", f"{own[f'{unit}_per_second']:,.0f}")
         for row in rows
         for own in row[key]
+    ]
+
+
+def _engine_rows(data: Dict[str, Any]) -> List[Tuple[str, ...]]:
+    return [
+        (
+            row["engine"],
+            *(_show(row["speed"].get(size)) for size in ("1", "64")),
+            *(_show(row[key], digits=4) for key in ("cosine", "least_cosine")),
+        )
+        for row in data.get("engines", [])
     ]
 
 

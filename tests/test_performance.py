@@ -37,7 +37,7 @@ def run(folder, *arguments):
 
 
 @pytest.fixture(scope="module")
-def made(trained_path, gold_docs, tmp_path_factory):
+def made(trained_path, encoder_path, gold_docs, tmp_path_factory):
     """A folder in which both pipelines were measured, once again with another name, and the page written."""
     folder = tmp_path_factory.mktemp("performance")
     DocBin(docs=gold_docs, store_user_data=True).to_disk(folder / "test.spacy")
@@ -51,6 +51,8 @@ def made(trained_path, gold_docs, tmp_path_factory):
     for name in ("real", "readme", "readme"):
         done = run(folder, *asked, "--name", name, "--batch-sizes", "1,64" if name == "real" else "4")
         assert done.returncode == 0, done.stderr
+    done = run(folder, "engines", encoder_path, "test.spacy", "--repeats", 1, "--limit", 5)
+    assert done.returncode == 0, done.stderr
     assert run(folder, "write").returncode == 0
     return folder
 
@@ -85,6 +87,26 @@ def test_the_goals_are_those_of_the_real_pipeline(figures):
         assert figures[f"int8_speedup_batch_{size}"] == pytest.approx(speedup, abs=1e-3)
     loss = 100 * (plain["weak_f"] - quantized["weak_f"])
     assert figures["int8_f_loss"] == pytest.approx(loss, abs=1e-2)
+
+
+def test_every_engine_is_compared_with_torch(made, figures):
+    plain, *others = figures["engines"]
+    assert plain["engine"] == "torch, float32"
+    assert plain["speed"] == {"1": 1.0, "64": 1.0}
+    assert plain["cosine"] == plain["least_cosine"] == 1.0
+    assert [row["engine"] for row in others] == [
+        "torch, int8 (dynamic quantization)",
+        "ONNX Runtime, float32",
+        "ONNX Runtime, int8",
+    ]
+    for row in others:
+        assert 0.5 < row["least_cosine"] <= row["cosine"] <= 1.0001
+        assert min(row["speed"].values()) > 0
+    assert others[1]["least_cosine"] == pytest.approx(1.0, abs=1e-3)
+    assert others[2]["least_cosine"] < 1.0
+    page = (made / "docs" / "performance.md").read_text()
+    assert "| torch, float32 | 1.00 | 1.00 | 1.0000 | 1.0000 |" in page
+    assert figures["processor"] in page
 
 
 def test_other_figures_stay_where_they_are(figures):
