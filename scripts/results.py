@@ -24,7 +24,7 @@ from spacy_elq.scorer import METRICS
 app = typer.Typer(help=__doc__, no_args_is_help=True)
 RESULTS, DATA, PAGE = Path("docs/results.json"), Path("docs/data.json"), Path("docs/results.md")
 WIKIPEDIA = "https://en.wikipedia.org/wiki/{}"
-KEY = ("system", "setting", "test", "entities", "seed", "threshold_from")
+KEY = ("system", "setting", "test", "entities", "parameters", "seed", "threshold_from")
 TESTS = {"webqsp_el": "WebQSP_EL", "graphquestions_el": "GraphQuestions_EL"}
 SETTINGS = {
     "questions": "WebQSP_EL",
@@ -75,9 +75,9 @@ _TEXTS = {
     "head": """Every figure here was written by `scripts/results.py` from what `spacy elq evaluate` and
 `spacy elq bench` measured (`docs/results.json`, `docs/data.json`); the commands are the workflow `paper`
 of `project.yml`. The paper's figures stand beside ours in parentheses. Its model is BERT-large (340 M
-parameters, once for questions and once for entities) over 5,903,527 entities; ours is all-MiniLM-L6-v2
-(22 M) over the catalogue named in each row: comparable in kind, not in scale. Gold links whose entity
-the catalogue does not have count as missed.""",
+parameters, once for questions and once for entities) over 5,903,527 entities; ours is gte-small (33 M) or
+all-MiniLM-L6-v2 (22 M), as *encoder* says, over the catalogue named in each row: comparable in kind, not in
+scale. Gold links whose entity the catalogue does not have count as missed.""",
     "main": """Questions a second: one question at a time on one core, as the paper measures, on another
 machine than the paper's, and of the last seed, as are the stages below. *γ from*: the questions that the
 thresholds were chosen on, one for the best link of a question and one for the others (`first_threshold`; the
@@ -137,8 +137,10 @@ def measure(
         tuned[name] = work / "models" / f"{setting}-{seed}-{name}{index.name if index else ''}"
         threshold(str(pipeline), corpus / f"{name}_dev.spacy", output=tuned[name], index_path=index)
     ((speed,),) = bench_in_turn([str(tuned["webqsp_el"])], corpus / "webqsp_el_test.spacy", [1])
+    parameters = _count_parameters(pipeline)
     for name, source in [(name, name) for name in TESTS] + [("graphquestions_el", "webqsp_el")]:
         row = {"system": "spacy-elq", "setting": setting, "test": name, "seed": seed}
+        row["parameters"] = parameters
         row["threshold_from"] = f"{source}_dev"
         metrics_path = work / "metrics" / f"{tuned[source].name}-on-{name}.json"
         data_path, train = corpus / f"{name}_test.spacy", corpus / "webqsp_el_train.spacy"
@@ -169,6 +171,7 @@ def ablation(
         threshold(str(pipeline), dev, output=model, first=first)
         metrics = evaluate(str(model), dev, work / "metrics" / "ablation.json")
         row = {"system": "spacy-elq", "setting": name, "test": f"{test}_dev", "seed": 0}
+        row["parameters"] = _count_parameters(model)
         _put({**row, "threshold_from": f"{test}_dev", **_figures(metrics), "questions_per_second": None})
 
 
@@ -200,7 +203,17 @@ def compare(
         for system, name, pipeline, (speed,) in zip(systems, names, tuned, speeds, strict=True):
             metrics = evaluate(pipeline, data_path, work / "metrics" / f"{name}.json", train=train)
             row = {"system": system, "setting": COMPARISON, "test": test, "seed": seed}
+            row["parameters"] = _count_parameters(Path(pipeline))
             _put({**row, "threshold_from": f"{test}_dev", **_figures(metrics), **_speed(speed)})
+
+
+def _count_parameters(pipeline: Path) -> Optional[int]:
+    """RETURNS (Optional[int]): Millions of parameters of the transformer, None without one."""
+    nlp = spacy.load(pipeline)
+    if "transformer" not in nlp.pipe_names:
+        return None
+    component: Any = nlp.get_pipe("transformer")
+    return sum(x.numel() for x in component.model.transformer.parameters()) // 1_000_000
 
 
 def _save_tagme(dictionary: Path, output: Path) -> None:
@@ -254,7 +267,7 @@ def data(
 def write() -> None:
     """Write docs/results.md."""
     rows = _read(RESULTS)
-    header = ("trained on", "test", "entities")
+    header = ("trained on", "encoder", "test", "entities")
     parts = [
         "# Results",
         _TEXTS["head"],
@@ -265,7 +278,7 @@ def write() -> None:
         _TEXTS["main"],
         "## ELQ beside its baselines",
         _table(
-            ("system", "test", "P", "R", "F1", "mentions", "links", "questions/s", "entities", "seeds"),
+            ("system", *header[1:], "P", "R", "F1", "mentions", "links", "questions/s", "seeds"),
             _comparison_rows(rows),
         ),
         _TEXTS["comparison"],
@@ -277,15 +290,18 @@ def write() -> None:
         ),
         _TEXTS["detail"],
         "## Run time by stage, milliseconds a question, one core, one question at a time",
-        _table(("trained on", "entities", "tokenizer", "encoder", "search", "rest"), _time_rows(rows)),
+        _table(
+            ("trained on", "parameters", "entities", "tokenizer", "encoder", "search", "rest"),
+            _time_rows(rows),
+        ),
         "## Ablations (WebQSP_EL dev, GraphQuestions_EL dev)",
         _table(
-            ("what", "entities", *(f"{test}: {x}" for test in ("W", "G") for x in ABLATED.values())),
+            ("what", *header[1::2], *(f"{test}: {x}" for test in ("W", "G") for x in ABLATED.values())),
             _ablation_rows(rows),
         ),
         _TEXTS["ablations"],
         "## Errors",
-        _table((*header[:2], *ERRORS.values()), _error_rows(rows)),
+        _table((*header, *ERRORS.values()), _error_rows(rows)),
         _TEXTS["errors"],
         *_examples(rows),
         "## What limits it",
@@ -343,14 +359,24 @@ def _is_main(row: Dict[str, Any]) -> bool:
 
 
 def _grouped(rows: List[Dict[str, Any]]) -> List[Tuple[Tuple[str, ...], List[Dict[str, Any]]]]:
-    """RETURNS: The rows of Table 2 by everything but the seed, in the order of the settings."""
+    """RETURNS: The rows of Table 2 by setting, encoder, test, entities and where the thresholds are from, in
+    the order of the settings, the larger encoder first.
+    """
     groups: Dict[Any, List[Dict[str, Any]]] = {}
     for row in filter(_is_main, rows):
-        groups.setdefault((row["setting"], row["test"], row["entities"], row["threshold_from"]), []).append(
-            row
-        )
+        key = (row["setting"], _encoder(row), row["test"], row["entities"], row["threshold_from"])
+        groups.setdefault(key, []).append(row)
     order = list(SETTINGS)
-    return sorted(groups.items(), key=lambda item: (order.index(item[0][0]), -len(item[0][1]), *item[0][2:]))
+
+    def place(item: Any) -> Any:
+        (setting, _, test, entities, source), (row, *_) = item
+        return order.index(setting), -(row.get("parameters") or 0), -len(test), entities, source
+
+    return sorted(groups.items(), key=place)
+
+
+def _encoder(row: Dict[str, Any]) -> str:
+    return f"{row['parameters']} M" if row.get("parameters") else ""
 
 
 def _mean(rows: List[Dict[str, Any]], key: str, scale: float = 100.0) -> str:
@@ -363,7 +389,7 @@ def _mean(rows: List[Dict[str, Any]], key: str, scale: float = 100.0) -> str:
 
 def _main_rows(rows: List[Dict[str, Any]]) -> List[Tuple[str, ...]]:
     table = []
-    for (setting, test, entities, source), group in _grouped(rows):
+    for (setting, encoder, test, entities, source), group in _grouped(rows):
         paper = PAPER_MAIN.get((setting, test), ())
         shown = [_mean(group, key) for key in ("weak_p", "weak_r", "weak")]
         speed = _mean(group[-1:], "questions_per_second", 1.0)
@@ -371,6 +397,7 @@ def _main_rows(rows: List[Dict[str, Any]]) -> List[Tuple[str, ...]]:
         table.append(
             (
                 SETTINGS[setting],
+                encoder,
                 TESTS[test],
                 f"{entities:,}",
                 *(f"{x}{y}" for x, y in zip([*shown, speed], beside, strict=True)),
@@ -401,7 +428,8 @@ def _comparison_rows(rows: List[Dict[str, Any]]) -> List[Tuple[str, ...]]:
         weak = [f"{x}{y}" for x, y in zip(shown, beside[:3], strict=True)]
         details = [_mean(group, key) for key in ("mentions", "links")]
         entities, seeds = f"{group[0]['entities']:,}", str(len(group))
-        table.append((SYSTEMS[system], TESTS[test], *weak, *details, f"{speed}{beside[3]}", entities, seeds))
+        about = (SYSTEMS[system], _encoder(group[0]), TESTS[test], entities)
+        table.append((*about, *weak, *details, f"{speed}{beside[3]}", seeds))
     return table
 
 
@@ -429,8 +457,8 @@ def _compared(rows: List[Dict[str, Any]]) -> str:
 def _detail_rows(rows: List[Dict[str, Any]]) -> List[Tuple[str, ...]]:
     keys = ("strong", "mentions", "links", "candidates_recall", "weak_unseen", "weak_described")
     return [
-        (SETTINGS[setting], TESTS[test], f"{entities:,}", *(_mean(group, key) for key in keys))
-        for (setting, test, entities, source), group in _grouped(rows)
+        (SETTINGS[setting], encoder, TESTS[test], f"{entities:,}", *(_mean(group, key) for key in keys))
+        for (setting, encoder, test, entities, source), group in _grouped(rows)
         if source.startswith(test)
     ]
 
@@ -439,28 +467,30 @@ def _time_rows(rows: List[Dict[str, Any]]) -> List[Tuple[str, ...]]:
     table = [
         (
             SETTINGS[row["setting"]],
+            encoder,
             f"{row['entities']:,}",
             *(f"{1000 * row['seconds'][stage]:.1f}" for stage in ("tokenizer", "encoder", "search", "rest")),
         )
-        for (_, test, _, _), (*_, row) in _grouped(rows)
+        for (_, encoder, test, _, _), (*_, row) in _grouped(rows)
         if row.get("seconds") and test == "webqsp_el"
     ]
     paper = [f"{1000 * PAPER_SECONDS[stage]:.0f}" for stage in ("encoder", "search", "rest")]
-    return [*table, ("the paper (another machine)", "5,903,527", "", *paper)]
+    return [*table, ("the paper (another machine)", "340 M", "5,903,527", "", *paper)]
 
 
 def _ablation_rows(rows: List[Dict[str, Any]]) -> List[Tuple[str, ...]]:
-    by_name: Dict[Tuple[str, int], Dict[str, Dict[str, Any]]] = {}
+    by_name: Dict[Tuple[str, str, int], Dict[str, Dict[str, Any]]] = {}
     for row in rows:
         if row["test"].endswith("_dev"):
-            by_name.setdefault((row["setting"], row["entities"]), {})[row["test"]] = row
+            by_name.setdefault((row["setting"], _encoder(row), row["entities"]), {})[row["test"]] = row
     return [
         (
             name,
+            encoder,
             f"{entities:,}",
             *(_mean([own.get(f"{test}_dev", {})], key) for test in TESTS for key in ABLATED),
         )
-        for (name, entities), own in by_name.items()
+        for (name, encoder, entities), own in by_name.items()
     ]
 
 
@@ -468,10 +498,12 @@ def _error_rows(rows: List[Dict[str, Any]]) -> List[Tuple[str, ...]]:
     return [
         (
             SETTINGS[setting],
+            encoder,
             TESTS[test],
+            f"{entities:,}",
             *(str(group[0]["errors"][k]) for k in ERRORS),
         )
-        for (setting, test, _, source), group in _grouped(rows)
+        for (setting, encoder, test, entities, source), group in _grouped(rows)
         if source.startswith(test)
     ]
 
@@ -479,7 +511,9 @@ def _error_rows(rows: List[Dict[str, Any]]) -> List[Tuple[str, ...]]:
 def _examples(rows: List[Dict[str, Any]]) -> List[str]:
     parts = []
     for test, name in TESTS.items():
-        chosen = [r for r in rows if r["setting"] == MAIN and r["test"] == test and r["seed"] == 0]
+        chosen = [
+            group[0] for (setting, _, own, *_), group in _grouped(rows) if (setting, own) == (MAIN, test)
+        ]
         for kind, title in ERRORS.items() if chosen else ():
             lines = [
                 f"- *{e['mention']}*: " + ", ".join(f"{k} {e[k]}" for k in ("gold", "found") if e[k])
@@ -492,20 +526,21 @@ def _examples(rows: List[Dict[str, Any]]) -> List[str]:
 def _limits(rows: List[Dict[str, Any]]) -> str:
     """RETURNS (str): For both tests, how far the main row is from the paper, and what the tables say."""
     data, lines = {row["name"]: row for row in _read(DATA)}, {}
-    for (setting, test, entities, source), group in _grouped(rows):
+    for (setting, encoder, test, entities, source), group in _grouped(rows):
         counts = data.get(f"{test}_test")
         # the sets are counted over the catalogue of the tables, the smaller one
         if setting != MAIN or not source.startswith(test) or counts is None or test in lines:
             continue
         weak = statistics.mean(100 * row["weak"] for row in group)
         paper, described = PAPER_MAIN[setting, test][2], _mean(group, "weak_described")
+        about = ", ".join(filter(None, (TESTS[test], encoder, f"{entities:,} entities")))
         aside = f"; where all have one, weak F1 is {described}" if described else ""
         lost, bare = (
             100 * (counts[more] - counts[less]) / counts["links"]
             for more, less in (("links", "known"), ("known", "described"))
         )
         lines[test] = (
-            f"- {TESTS[test]}, {entities:,} entities: weak F1 {weak:.1f}, the paper {paper} "
+            f"- {about}: weak F1 {weak:.1f}, the paper {paper} "
             f"({weak - paper:+.1f}). Of the gold links {lost:.1f} % are to entities that the catalogue does "
             f"not have, {bare:.1f} % to entities without a description{aside}. Gold is among the ten "
             f"candidates in {_mean(group, 'candidates_recall')} %, and linked in {_mean(group, 'links')} % "

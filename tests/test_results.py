@@ -68,10 +68,10 @@ def test_rows_have_the_fields_agreed_on(made):
 def test_the_page_has_every_table(made):
     page = (made / "docs" / "results.md").read_text(encoding="utf8")
     assert "| webqsp_el_test | 20 | 22 | 1,603/1,806 | 10 | 100.0 %, 100.0 % with a description |" in page
-    main = "| Wikipedia, then WebQSP_EL | WebQSP_EL | 10 | 100.0 (91.0) | 100.0 (87.0) | 100.0 (89.0) |"
+    main = "| Wikipedia, then WebQSP_EL |  | WebQSP_EL | 10 | 100.0 (91.0) | 100.0 (87.0) | 100.0 (89.0) |"
     assert main in page
-    assert "| no hard negatives | 10 |" + " 100.0 |" * 8 in page
-    assert "| the paper (another machine) | 5,903,527 |  | 683 | 107 | 5 |" in page
+    assert "| no hard negatives |  | 10 |" + " 100.0 |" * 8 in page
+    assert "| the paper (another machine) | 340 M | 5,903,527 |  | 683 | 107 | 5 |" in page
     assert "- WebQSP_EL, 10 entities: weak F1 100.0, the paper 89.0 (+11.0). Of the gold links 0.0 %" in page
 
 
@@ -107,7 +107,10 @@ def test_all_systems_are_compared_in_one_run(
     assert {row["system"]: row["threshold"] is None for row in rows}["spacy"]
     script.write()
     page = (tmp_path / "docs" / "results.md").read_text(encoding="utf8")
-    assert "| ELQ: `elq_linker` | WebQSP_EL | 100.0 (90.0) | 100.0 (85.0) | 100.0 (87.4) | 100.0 |" in page
+    assert (
+        "| ELQ: `elq_linker` |  | WebQSP_EL | 10 | 100.0 (90.0) | 100.0 (85.0) | 100.0 (87.4) | 100.0 |"
+        in page
+    )
     assert "(42.0)" in page
     # they are in no other table
     assert page.count("| ELQ: `elq_linker` |") == 2
@@ -116,14 +119,29 @@ def test_all_systems_are_compared_in_one_run(
 
 def test_speeds_are_those_of_the_last_seed(script):
     row = {"setting": script.MAIN, "test": "webqsp_el", "entities": 7, "threshold_from": "webqsp_el_dev"}
+    row["parameters"] = 33
     stages = ("tokenizer", "encoder", "search", "rest")
     rows = [
         {**row, "questions_per_second": 1.0, "seconds": dict.fromkeys(stages, 1.0)},
         {**row, "questions_per_second": 2.0, "seconds": dict.fromkeys(stages, 0.5)},
         {**row, "test": "graphquestions_el", "seconds": dict.fromkeys(stages, 9.0)},
     ]
-    assert {line[6] for line in script._main_rows(rows)} == {"2.0 (1.56)", " (1.57)"}
-    assert script._time_rows(rows)[:-1] == [("Wikipedia, then WebQSP_EL", "7", *["500.0"] * 4)]
+    assert {line[7] for line in script._main_rows(rows)} == {"2.0 (1.56)", " (1.57)"}
+    assert script._time_rows(rows)[:-1] == [("Wikipedia, then WebQSP_EL", "33 M", "7", *["500.0"] * 4)]
+
+
+def test_rows_of_different_encoders_stay_apart(script):
+    row = {"setting": script.MAIN, "test": "webqsp_el", "entities": 7, "threshold_from": "webqsp_el_dev"}
+    rows = [{**row, "parameters": 22, "weak": 0.1 * seed} for seed in (1, 3)]
+    rows.append({**row, "parameters": 33, "weak": 0.5})
+    shown = [(line[1], line[6], line[9]) for line in script._main_rows(rows)]
+    assert shown == [("33 M", "50.0 (89.0)", "1"), ("22 M", "20.0 ± 14.1 (89.0)", "2")]
+
+
+def test_parameters_of_the_transformer_are_counted(script, trained_path, tmp_path):
+    assert script._count_parameters(trained_path) == 0
+    spacy.blank("en").to_disk(tmp_path / "blank")
+    assert script._count_parameters(tmp_path / "blank") is None
 
 
 def test_what_limits_it_is_counted(script, tmp_path, monkeypatch):
