@@ -486,6 +486,7 @@ def test_spacy_train_with_the_config_of_this_stage(gold_docs, catalogue_path, en
         "paths.dev": str(tmp_path / "corpus.spacy"),
         "paths.entities": str(catalogue_path),
         "paths.encoder": str(encoder_path),
+        "components.elq_pairs.model.entity_encoder.norm": 3.0,
         "components.elq_pairs.model.entity_encoder.frozen_layers": 1,
         "initialize.after_init.layers": 1,
         "training.max_steps": 2,
@@ -496,7 +497,7 @@ def test_spacy_train_with_the_config_of_this_stage(gold_docs, catalogue_path, en
     assert nlp.pipe_names == ["transformer", "elq_pairs"]
     assert 0 <= nlp.meta["performance"]["elq_pairs_acc"] <= 1
     encoder = EntityEncoder(
-        str(tmp_path / "output" / "model-last" / "elq_pairs" / "encoder"), max_length=48, norm=4.0
+        str(tmp_path / "output" / "model-last" / "elq_pairs" / "encoder"), max_length=48, norm=3.0
     )
     expected = nlp.get_pipe("elq_pairs").model.layers[2].predict(CATALOGUE)
     np.testing.assert_allclose(encoder.encode(CATALOGUE, batch_size=4), expected, atol=1e-5)
