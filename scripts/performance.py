@@ -48,6 +48,7 @@ INDEX_COLUMNS = {
     "widths": "settings",
     "entities": "entities",
     "width": "width",
+    "encoder": "encoder",
     "recall_at_10": "recall@10",
     "weak_f": "weak F1",
     "queries_per_second": "queries/s",
@@ -332,7 +333,7 @@ def _index_rows(rows: List[Dict[str, Any]]) -> List[Tuple[str, ...]]:
 
 
 def _columns(columns: Dict[str, str], rows: List[Dict[str, Any]]) -> List[Tuple[str, ...]]:
-    return [tuple("" if row[key] is None else str(row[key]) for key in columns) for row in rows]
+    return [tuple("" if row.get(key) is None else str(row[key]) for key in columns) for row in rows]
 
 
 def _show(value: Optional[float], *, scale: float = 1.0, digits: int = 2) -> str:

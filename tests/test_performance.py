@@ -121,7 +121,7 @@ def test_the_page_has_the_tables(made, figures):
     assert "| the real-data pipeline | float32 | 64 |" in page
     assert "| the real-data pipeline | float32 | 10 |" in page
     real, synthetic = page.split("## 5.9 million")
-    assert "| `Flat` * |  | 10 | 48 | 1.0 |  | 9.5 |" in real
+    assert "| `Flat` * |  | 10 | 48 |  | 1.0 |  | 9.5 |" in real
     assert "| `SQ8` |" in synthetic
     assert "`SQ8`" not in real
     assert "| alone | 1 | 10 | 2.5 | 1.5 |" in page
