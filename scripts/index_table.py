@@ -29,7 +29,7 @@ from spacy_elq.types import Array, Entity
 
 app = typer.Typer(help=__doc__, no_args_is_help=True)
 TABLE = Path("docs/performance.json")
-KEY = ("factory", "widths", "entities", "width", "vectors")
+KEY = ("factory", "widths", "encoder", "entities", "width", "vectors")
 K, PROBED = 10, 1000
 MB = 1e6
 
@@ -47,6 +47,9 @@ def measure(
     pipeline: Optional[Path] = typer.Option(None, help="Trained pipeline, for queries and weak F1"),
     questions: List[Path] = typer.Option([], help="Questions with gold links (.spacy), for both"),
     queries: Optional[Path] = typer.Option(None, help="Queries of `synthesize`, instead of a pipeline"),
+    encoder: Optional[Path] = typer.Option(
+        None, help="What the encoder was made from: its name is in the table"
+    ),
 ) -> None:
     """Measure every back end and put the rows into docs/performance.json in the place of earlier ones.
 
@@ -69,6 +72,7 @@ def measure(
         built = srsly.read_json(_beside(folder, "build.json"))
         kind = str(source.meta["encoder"].get("name", "")).startswith("synthetic")
         row = {"factory": EntityIndex.open(folder).meta["backend"]["factory"], "widths": _widths_of(folder)}
+        row["encoder"] = encoder and encoder.name
         row |= {"entities": len(source), "width": source.width, "vectors": "synthetic" if kind else "real"}
         row |= {**figures, **built, "weak_f": weak.get(str(folder))}
         row["default"] = EntityIndex.open(folder).meta["backend"] == default

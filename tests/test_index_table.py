@@ -45,7 +45,18 @@ def made(trained_path, vectors_path, gold_docs, tmp_path_factory):
     (folder / "docs").mkdir()
     (folder / "docs" / "performance.json").write_text(json.dumps({"pipeline": ["not ours"]}))
     asked = ("--pipeline", trained_path, "--questions", "dev.spacy", "--work", "work")
-    run(folder, "measure", vectors_path, "-f", "default", "-f", "SQ4@rescore=1", *asked)
+    run(
+        folder,
+        "measure",
+        vectors_path,
+        "-f",
+        "default",
+        "-f",
+        "SQ4@rescore=1",
+        *asked,
+        "--encoder",
+        "assets/small",
+    )
     (folder / "few.jsonl").write_text("".join(json.dumps(e) + "\n" for e in ENTITIES[3:6]))
     run(folder, "cut", vectors_path, "few.jsonl", "cut", "--entities", 5)
     size = ("--entities", 3000, "--width", 64)
@@ -67,6 +78,7 @@ def test_rows_have_the_fields_agreed_on_and_stand_once(made):
     assert all(set(row) >= FIELDS for row in rows)
     found = {(row["factory"], row["widths"], row["entities"], row["width"], row["vectors"]) for row in rows}
     assert len(rows) == 3
+    assert {(row["vectors"], row["encoder"]) for row in rows} == {("real", "small"), ("synthetic", None)}
     assert found == {
         ("Flat", "", 10, 48, "real"),
         ("SQ4", "rescore 1", 10, 48, "real"),
