@@ -18,7 +18,8 @@ def index_cli(
         None,
         "--factory",
         "-f",
-        help="FAISS factory string, e.g. Flat or HNSW128; by default chosen by the number of entities",
+        help="FAISS factory string, e.g. Flat or HNSW128; by default that of the index given, or chosen by the number "
+        "of entities",
     ),
     ef_search: Optional[int] = typer.Option(
         None, "--ef-search", min=1, help="How many nodes of a graph (HNSW) a search keeps in sight"
@@ -36,8 +37,8 @@ def index_cli(
     over compressed vectors (PCA192,HNSW16_SQ4) looks at fewer entities, but takes long to build; the paper's
     own is HNSW128 (efConstruction 200, efSearch 256), larger than the vectors. Whatever finds the candidates,
     their similarities are computed exactly from the stored vectors. Given an index
-    instead of vectors, its back end is kept if it has the same factory string: --ef-search, --nprobe and
-    --rescore change how it is searched without building it again. An index that is in the folder is replaced
+    instead of vectors, its back end is kept unless --factory names another: --ef-search, --nprobe and --rescore
+    change how it is searched without building it again. An index that is in the folder is replaced
     only when the new one is complete.
     """
     widths = {"efSearch": ef_search, "nprobe": nprobe, "rescore": rescore}

@@ -218,16 +218,17 @@ def build_index(
     """Make encoded vectors searchable.
 
     vectors (Union[str, Path]): What `encode_catalogue` wrote, or another index. If that has this factory
-        string, its back end and settings are taken over.
+        string, or none is given, its back end and settings are taken over.
     output (Union[str, Path]): Folder of the index; an index that is there is replaced at the end.
-    factory (Optional[str]): FAISS factory string, or None for the default of this size.
+    factory (Optional[str]): FAISS factory string, or None for that of the other index, or the default of
+        this size.
     widths (Optional[Mapping[str, int]]): How wide a search is, see `plan_backend`; None for the defaults.
     RETURNS (EntityIndex): The new index.
     """
     source, output = EntityIndex.open(vectors), Path(output)
-    factory = factory or default_factory(*source.vectors.shape)
-    settings, bytes_ = plan_backend(source.vectors.shape, factory=factory, widths=widths)
     known = source.meta.get("backend", {})
+    factory = factory or known.get("factory") or default_factory(*source.vectors.shape)
+    settings, bytes_ = plan_backend(source.vectors.shape, factory=factory, widths=widths)
     files = {role: source.path / entry["name"] for role, entry in source.meta["files"].items()}
     if known.get("factory") == factory:
         settings, bytes_ = {**settings, **known, **(widths or {})}, 0

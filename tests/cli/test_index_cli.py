@@ -40,7 +40,9 @@ def test_an_index_can_be_made_of_an_index_and_takes_its_place(vectors_path, tmp_
     folder = tmp_path / "index"
     assert invoke(vectors_path, folder, "--factory", "HNSW8")[0] == 0
     assert list(folder.glob("search-*.faiss"))
-    code, output = invoke(folder, folder)
+    assert invoke(folder, folder)[0] == 0
+    assert backend_of(folder)["factory"] == "HNSW8"
+    code, output = invoke(folder, folder, "--factory", "Flat")
     assert code == 0
     assert "factory Flat" in output
     assert backend_of(folder) == {"factory": "Flat"}
@@ -76,7 +78,7 @@ def test_how_wide_a_search_is_can_be_said_and_changed(vectors_path, tmp_path):
         "efSearch": 33,
         "rescore": 44,
     }
-    code, output = invoke(folder, folder, "--factory", "HNSW8_SQ8", "--ef-search", 55)
+    code, output = invoke(folder, folder, "--ef-search", 55)
     assert code == 0
     assert "efSearch 55, rescore 44" in output
     assert backend_of(folder)["efSearch"] == 55

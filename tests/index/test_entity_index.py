@@ -342,13 +342,16 @@ def test_missing_vectors_make_no_index_folder(tmp_path):
     assert not (tmp_path / "index").exists()
 
 
-def test_an_index_of_the_same_kind_is_searched_otherwise_without_building_it(numbers, tmp_path, monkeypatch):
+@pytest.mark.parametrize("factory", ["HNSW16_SQ8", None])
+def test_an_index_of_the_same_kind_is_searched_otherwise_without_building_it(
+    numbers, tmp_path, monkeypatch, factory
+):
     def refuse(*args, **kwargs):
         raise AssertionError
 
     first = build_index(numbers, tmp_path / "index", factory="HNSW16_SQ8", widths={"rescore": 50})
     monkeypatch.setattr("spacy_elq.index.entity_index.build_backend", refuse)
-    build_index(first.path, first.path, factory="HNSW16_SQ8", widths={"efSearch": 9})
+    build_index(first.path, first.path, factory=factory, widths={"efSearch": 9})
     expected = {"factory": "HNSW16_SQ8", "efConstruction": 200, "efSearch": 9, "rescore": 50}
     assert EntityIndex.open(first.path).meta["backend"] == expected
 
