@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 import spacy
 from spacy.util import registry
+from typer.main import get_command
+
+from spacy_elq.cli import app
 
 ROOT = Path(__file__).parent.parent
 # what is called by its bare name and not as spacy-elq.Name.vN
@@ -51,6 +54,13 @@ def test_entry_point_is_found_in_the_registry(group, name, reference):
 def test_name_has_package_and_version(group, name):
     middle = "[a-z_]+" if group in SNAKE_CASE else "[A-Z][A-Za-z0-9]+"
     assert re.fullmatch(rf"spacy-elq\.{middle}\.v\d+", name)
+
+
+@pytest.mark.parametrize("name", sorted(get_command(app).commands))
+def test_no_two_options_of_a_command_have_the_same_flag(name):
+    options = get_command(app).commands[name].params
+    flags = [flag for option in options for flag in (*option.opts, *option.secondary_opts)]
+    assert len(set(flags)) == len(flags)
 
 
 def test_names_are_unique():

@@ -19,7 +19,7 @@ def encode_cli(
         ..., "--encoder", "-e", help="Transformer: a local folder or the name of a model on the hub"
     ),
     pooling: str = typer.Option(
-        "mean", "--pooling", "-p", help="mean (sentence encoders) or cls (BERT, as in the paper)"
+        "mean", "--pooling", help="mean (sentence encoders) or cls (BERT, as in the paper)"
     ),
     max_length: int = typer.Option(
         128, "--max-length", "-L", help="Word pieces of title and description together"
