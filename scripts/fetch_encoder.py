@@ -117,8 +117,7 @@ def read_bert(graph: bytes) -> Dict[str, np.ndarray]:
 def _is_right(folder: Path, source: Source) -> bool:
     if not all((folder / name).is_file() for name in (*TEXTS, WEIGHTS)):
         return False
-    with (folder / WEIGHTS).open("rb") as file_:
-        return hashlib.file_digest(file_, "sha256").hexdigest() == source.sha256
+    return hashlib.sha256((folder / WEIGHTS).read_bytes()).hexdigest() == source.sha256
 
 
 SOURCES = {
