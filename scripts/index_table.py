@@ -6,6 +6,7 @@ index. `scripts/performance.py write` shows them.
 import json
 import os
 import resource
+import shutil
 import subprocess
 import sys
 import time
@@ -58,9 +59,9 @@ def measure(
     if pipeline is None and queries is None:
         raise typer.BadParameter("Give a pipeline with questions, or queries.")
     source = EntityIndex.open(vectors)
-    default, _ = plan_backend(source.vectors.shape, factory=default_factory(*source.vectors.shape))
-    work = work / f"{len(source)}-{source.width}"
-    folders = [_build(vectors, spec, work) for spec in factory]
+    default, _ = _read_spec("default", source)
+    work = _prepare(work / f"{len(source)}-{source.width}", source)
+    folders = [_build(source, spec, work) for spec in factory]
     weak: Dict[str, float] = {}
     if queries is None:
         queries = work / "queries.npz"
@@ -216,10 +217,20 @@ def share(
 @app.command(hidden=True)
 def build(vectors: Path, folder: Path, spec: str) -> None:
     """Build an index as a specification says."""
-    factory, _, widths = spec.partition("@")
-    pairs = [pair.split("=") for pair in widths.split(",") if pair]
-    chosen = None if factory == "default" else factory
-    build_index(vectors, folder, factory=chosen, widths={key: int(value) for key, value in pairs})
+    settings, widths = _read_spec(spec, EntityIndex.open(vectors))
+    build_index(vectors, folder, factory=settings["factory"], widths=widths)
+
+
+def _read_spec(spec: str, source: EntityIndex) -> Tuple[Dict[str, Any], Dict[str, int]]:
+    """RETURNS (Tuple[Dict[str, Any], Dict[str, int]]): The settings of the back end that a specification asks
+    for, and those of them that it names.
+    """
+    factory, _, named = spec.partition("@")
+    pairs = [pair.split("=") for pair in named.split(",") if pair]
+    widths = {key: int(value) for key, value in pairs}
+    if factory == "default":
+        factory = default_factory(*source.vectors.shape)
+    return plan_backend(source.vectors.shape, factory=factory, widths=widths)[0], widths
 
 
 @app.command(hidden=True)
@@ -321,15 +332,24 @@ def hold(folder: Path, queries: Path) -> None:
     sys.stdin.readline()
 
 
-def _build(vectors: Path, spec: str, folder: Path) -> Path:
+def _prepare(folder: Path, source: EntityIndex) -> Path:
+    """RETURNS (Path): The folder, emptied if it is of other vectors."""
+    stamp = folder / "stamp.json"
+    if not stamp.exists() or srsly.read_json(stamp) != source.stamp:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        srsly.write_json(stamp, source.stamp)
+    return folder
+
+
+def _build(source: EntityIndex, spec: str, folder: Path) -> Path:
     """RETURNS (Path): The index of a specification, built in a process of its own if it is not there."""
     path = folder / "".join(c if c.isalnum() else "_" for c in spec)
-    if not _beside(path, "build.json").exists():
+    is_there = _beside(path, "build.json").exists()
+    if not is_there or EntityIndex.open(path).meta["backend"] != _read_spec(spec, source)[0]:
         before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
-        begin = time.perf_counter()
-        _run("build", str(vectors), str(path), spec)
+        _run("build", str(source.path), str(path), spec)
         seconds = {"build_seconds": round(resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before, 1)}
-        seconds["build_wall_seconds"] = round(time.perf_counter() - begin, 1)
         srsly.write_json(_beside(path, "build.json"), seconds)
     return path
 
@@ -346,9 +366,11 @@ def _run(*arguments: str) -> Any:
 
 
 def _find_truth(source: EntityIndex, queries: Path, path: Path) -> Path:
-    """RETURNS (Path): A file with the (queries, 10) positions of an exact search, made if it is not there."""
+    """RETURNS (Path): A file with the (queries, 10) positions of an exact search, made if it is older than
+    the queries.
+    """
     asked = np.load(queries)["vectors"]
-    if not path.exists() or len(np.load(path)) != len(asked):
+    if not path.exists() or path.stat().st_mtime < queries.stat().st_mtime:
         best = [
             faiss.knn(asked, part, K, metric=faiss.METRIC_INNER_PRODUCT) for part in _chunks(source.vectors)
         ]

@@ -10,7 +10,7 @@ import pytest
 from conftest import ENTITIES
 from spacy.tokens import DocBin
 
-from spacy_elq.index import EntityIndex
+from spacy_elq.index import EntityIndex, build_index
 
 SCRIPT = Path(__file__).parent.parent / "scripts" / "index_table.py"
 FIELDS = {
@@ -146,6 +146,21 @@ def test_synthetic_vectors_are_like_the_real_ones(made, vectors_path):
     )
     assert alike.shape == (len(asked), 64)
     np.testing.assert_allclose(np.linalg.norm(alike, axis=1), np.linalg.norm(asked, axis=1).mean(), rtol=1e-3)
+
+
+def test_what_is_of_other_vectors_or_another_default_is_made_anew(made, vectors_path, tmp_path):
+    asked = ("-f", "default", "-f", "SQ8", "--queries", made[0] / "work/10-48/queries.npz", "--work", "work")
+    run(tmp_path, "measure", vectors_path, *asked)
+    work = tmp_path / "work" / "10-48"
+    build_index(vectors_path, work / "default", factory="SQ4")
+    kept = (work / "SQ8.build.json").stat().st_mtime
+    run(tmp_path, "measure", vectors_path, *asked)
+    assert EntityIndex.open(work / "default").meta["backend"] == {"factory": "Flat"}
+    assert (work / "SQ8.build.json").stat().st_mtime == kept
+    (work / "stamp.json").write_text("{}")
+    run(tmp_path, "measure", vectors_path, *asked[:2], *asked[4:])
+    assert not (work / "SQ8").exists()
+    assert json.loads((work / "stamp.json").read_text())["count"] == 10
 
 
 def test_neither_pipeline_nor_queries_is_an_error(vectors_path, tmp_path):
