@@ -44,10 +44,13 @@ def made(trained_path, encoder_path, gold_docs, tmp_path_factory):
     save_pipeline(quantize(str(trained_path)), folder / "int8")
     (folder / "docs").mkdir()
     index = [ROW, {**ROW, "factory": "SQ8", "vectors": "synthetic", "default": False}]
+    index += [{**ROW, "factory": "SQ4", "entities": 20, "weak_f": 0.75, "recall_at_10": 0.95}]
+    index += [{**ROW, "entities": 20, "weak_f": 0.8, "default": False}]
+    index += [{**ROW, "factory": "SQ4", "entities": 3000, "resident_mb": 1234.5, "vectors": "synthetic"}]
     before = {"index": index, "index_sharing": [SHARED], "overhead_batch_1": 9.0}
     (folder / "docs" / "performance.json").write_text(json.dumps(before))
     asked = ("bench", trained_path, "int8", "test.spacy", "--repeats", 1, "--lengths", "10,60")
-    asked += ("--counts", "2,5")
+    asked += ("--counts", "2,5,800,900")
     for name in ("real", "readme", "readme"):
         done = run(folder, *asked, "--name", name, "--batch-sizes", "1,64" if name == "real" else "4")
         assert done.returncode == 0, done.stderr
@@ -62,7 +65,7 @@ def figures(made):
     return json.loads((made / "docs" / "performance.json").read_text())
 
 
-def test_both_precisions_of_each_pipeline_stand_once(figures):
+def test_both_precisions_of_each_pipeline_stand_once(figures, gold_docs):
     found = [(row["name"], row["precision"]) for row in figures["pipelines"]]
     assert found == [(name, precision) for name in ("readme", "real") for precision in ("float32", "int8")]
     assert [run["batch_size"] for run in figures["pipelines"][2]["runs"]] == [1, 64]
@@ -74,7 +77,7 @@ def test_both_precisions_of_each_pipeline_stand_once(figures):
             pytest.approx(10, abs=2),
             pytest.approx(60, abs=9),
         ]
-        assert [own["questions"] for own in row["counts"]] == [2, 5]
+        assert [own["questions"] for own in row["counts"]] == [2, 5, len(gold_docs)]
         assert all(own["questions_per_second"] > 0 for own in row["counts"])
 
 
@@ -107,10 +110,11 @@ def test_every_engine_is_compared_with_torch(made, figures):
     page = (made / "docs" / "performance.md").read_text()
     assert "| torch, float32 | 1.00 | 1.00 | 1.0000 | 1.0000 |" in page
     assert figures["processor"] in page
+    assert f"The bare forward pass of {figures['engines_encoder']} over" in page
 
 
 def test_other_figures_stay_where_they_are(figures):
-    assert [row["factory"] for row in figures["index"]] == ["Flat", "SQ8"]
+    assert [row["factory"] for row in figures["index"]] == ["Flat", "SQ8", "SQ4", "Flat", "SQ4"]
     assert figures["index_sharing"] == [SHARED]
 
 
@@ -120,6 +124,10 @@ def test_the_page_has_the_tables(made, figures):
     assert "| the README's pipeline | int8 | 4 |" in page
     assert "| the real-data pipeline | float32 | 64 |" in page
     assert "| the real-data pipeline | float32 | 10 |" in page
+    goals, page = page.split("## Speed")
+    assert "| recall@10 of the default back end, 20 entities (goal: at least 0.99) | 0.950 |" in goals
+    assert "| weak F1 lost against exact search, in points (goal: at most 0.3) | 5.000 |" in goals
+    assert "| its resident memory in MB (goal: under 3,000) | 1234 |" in goals
     real, synthetic = page.split("## 5.9 million")
     assert "| `Flat` * |  | 10 | 48 |  | 1.0 |  | 9.5 |" in real
     assert "| `SQ8` |" in synthetic
