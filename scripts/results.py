@@ -60,7 +60,6 @@ PAPER_SYSTEMS = {
 }
 PAPER_SECONDS = {"encoder": 0.683, "search": 0.107, "rest": 0.00508}
 PAPER_DATA = {
-    "webqsp_el_train + dev": (2974, 3242),
     "webqsp_el_test": (1603, 1806),
     "graphquestions_el_test": (2075, 2229),
 }
@@ -73,8 +72,9 @@ ERRORS = {
 ABLATED = {"weak": "weak F1", "mentions": "mentions", "links": "links", "candidates_recall": "gold in 10"}
 _TEXTS = {
     "head": """Every figure here was written by `scripts/results.py` from what `spacy elq evaluate` and
-`spacy elq bench` measured (`docs/results.json`, `docs/data.json`); the commands are the workflow `paper`
-of `project.yml`. The paper's figures stand beside ours in parentheses. Its model is BERT-large (340 M
+`spacy elq bench` measured (`docs/results.json`, `docs/data.json`); the commands are those of `project.yml`:
+the workflows `paper` and `comparison`, and `paper-large`, `paper-everything`, `paper-ablations` and
+`paper-ablation-pairs`. The paper's figures stand beside ours in parentheses. Its model is BERT-large (340 M
 parameters, once for questions and once for entities) over 5,903,527 entities; ours is gte-small (33 M) or
 all-MiniLM-L6-v2 (22 M), as *encoder* says, over the catalogue named in each row: comparable in kind, not in
 scale. Gold links whose entity the catalogue does not have count as missed.""",
