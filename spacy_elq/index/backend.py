@@ -16,15 +16,17 @@ EXACT = "Flat"
 # Up to here an exact search of one query takes about a millisecond.
 EXACT_UP_TO = 10_000
 # Of larger catalogues all entities are looked at by codes of a few bytes, the best of them by 4 bits a
-# number. From here on more of them are looked at again, and scored.
+# number. From here on the codes are smaller, and more of the entities are looked at again.
 LARGE_FROM = 1_000_000
+# how many twelfths of the directions of vectors the first and the second code keep
+CODED, CODED_IF_LARGE = (5, 7), (4, 6)
 HNSW_SETTINGS = {"efConstruction": 200, "efSearch": 256}
 # a small graph over compressed vectors has to be searched more widely than the paper's
 COMPRESSED_EF_SEARCH = 400
 # of a back end that does not keep the vectors as they are, so many candidates are scored exactly
 RESCORE = 100
 # where a second code refines the first, so many are, and so many times as many are looked at again
-REFINED, REFINED_IF_LARGE = (50, 10), (100, 40)
+REFINED, REFINED_IF_LARGE = (200, 5), (100, 40)
 # of the lists of an IVF index, one in so many is looked at
 IVF_SHARE = 16
 _VECTORS_PER_LIST = 39  # fewer are too few to learn the lists from, says FAISS
@@ -36,13 +38,14 @@ def default_factory(count: int, width: int) -> str:
     """RETURNS (str): The factory string for a catalogue of this size when the user names none."""
     if count <= EXACT_UP_TO:
         return EXACT
-    third, half = _main_directions(width, 3), _main_directions(width, 2)
-    return f"PCAR{third},PQ{third // 2}x4fs,Refine(PCA{half},SQ4)"
+    twelfths = CODED if count < LARGE_FROM else CODED_IF_LARGE
+    first, second = (_main_directions(width, part) for part in twelfths)
+    return f"PCAR{first},PQ{first // 2}x4fs,Refine(PCA{second},SQ4)"
 
 
-def _main_directions(width: int, part: int) -> int:
-    """RETURNS (int): About one in `part` of the directions of vectors, an even number."""
-    return min(16 * -(-width // (16 * part)), width - width % 2)
+def _main_directions(width: int, twelfths: int) -> int:
+    """RETURNS (int): About so many twelfths of the directions of vectors, an even number."""
+    return min(16 * -(-width * twelfths // 192), width - width % 2)
 
 
 def plan_backend(

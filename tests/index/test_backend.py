@@ -43,7 +43,9 @@ def best(queries, vectors, k):
     [
         (1, 384, "Flat"),
         (EXACT_UP_TO, 384, "Flat"),
-        (EXACT_UP_TO + 1, 384, "PCAR128,PQ64x4fs,Refine(PCA192,SQ4)"),
+        (EXACT_UP_TO + 1, 384, "PCAR160,PQ80x4fs,Refine(PCA224,SQ4)"),
+        (LARGE_FROM - 1, 384, "PCAR160,PQ80x4fs,Refine(PCA224,SQ4)"),
+        (LARGE_FROM, 384, "PCAR128,PQ64x4fs,Refine(PCA192,SQ4)"),
         (5_903_527, 1024, "PCAR352,PQ176x4fs,Refine(PCA512,SQ4)"),
         (EXACT_UP_TO + 1, 16, "PCAR16,PQ8x4fs,Refine(PCA16,SQ4)"),
         (LARGE_FROM, 15, "PCAR14,PQ7x4fs,Refine(PCA14,SQ4)"),
@@ -209,8 +211,8 @@ def test_only_what_compresses_is_scored_again(factory, is_lossy):
 
 def test_what_is_refined_is_looked_at_more_widely(vectors, tmp_path):
     settings = build(vectors, tmp_path / "x", "SQ4,Refine(SQ8)")
-    assert (settings["k_factor"], settings["rescore"]) == (10, 50)
-    assert opened(tmp_path / "x").k_factor == 10
+    assert (settings["k_factor"], settings["rescore"]) == (5, 200)
+    assert opened(tmp_path / "x").k_factor == 5
     assert "k_factor" not in plan_backend((300, 16), factory="SQ4")[0]
     large = plan_backend((LARGE_FROM, 16), factory="SQ4,Refine(SQ8)")[0]
     assert (large["k_factor"], large["rescore"]) == (40, 100)
