@@ -226,7 +226,9 @@ def _weak_f(pipeline: str, questions: Path) -> float:
 
 
 def _store(name: str, rows: List[Dict[str, Any]]) -> None:
-    others = [row for row in _read().get("pipelines", []) if row["name"] != name]
+    # what no command makes any more goes
+    kept = [row for row in _read().get("pipelines", []) if row["name"] in NAMES]
+    others = [row for row in kept if row["name"] != name]
     pipelines = sorted([*others, *rows], key=lambda row: list(NAMES).index(row["name"]))
     _update({"pipelines": pipelines, **(summarize(*rows) if name == REAL else {})})
 

@@ -48,6 +48,7 @@ def made(trained_path, encoder_path, gold_docs, tmp_path_factory):
     index += [{**ROW, "entities": 20, "weak_f": 0.8, "default": False}]
     index += [{**ROW, "factory": "SQ4", "entities": 3000, "resident_mb": 1234.5, "vectors": "synthetic"}]
     before = {"index": index, "index_sharing": [SHARED], "overhead_batch_1": 9.0}
+    before["pipelines"] = [{"name": "one of before", "precision": "float32"}]
     (folder / "docs" / "performance.json").write_text(json.dumps(before))
     asked = ("bench", trained_path, "int8", "test.spacy", "--repeats", 1, "--lengths", "10,60")
     asked += ("--counts", "2,5,800,900")
