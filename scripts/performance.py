@@ -96,7 +96,7 @@ batches: if it is linear, questions a second stay the same.""",
 with this index; *resident*: what the process has more in memory after 1,000 searches and look-ups, *of the
 vectors*: in proportion to the float32 vectors. The default of each size is marked *.""",
     "synthetic": """Vectors and queries drawn at random, with the spectrum, clusters and angles of the real
-ones (`scripts/index_table.py synthesize`).""",
+ones of *encoder* (`scripts/index_table.py synthesize`).""",
     "sharing": """What processes have of the mapped files of an index: *resident* counts shared pages for each
 of them, *proportional* divides each page by the processes that share it (`scripts/index_table.py share`).""",
 }
