@@ -316,7 +316,7 @@ def _index_goals(rows: List[Dict[str, Any]], goals: Dict[str, str] = INDEX_GOALS
             loss = None if best is None else 100 * (best - row["weak_f"])
             found = {**row, "f_loss": loss}
             lines += [
-                (text.format(**row), _show(found[key], digits=0 if key == "resident_mb" else 3))
+                (text.format(**row), _show(found[key], digits=0 if key == "resident_mb" else 4))
                 for key, text in goals.items()
             ]
     return lines

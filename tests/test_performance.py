@@ -126,8 +126,8 @@ def test_the_page_has_the_tables(made, figures):
     assert "| the real-data pipeline | float32 | 64 |" in page
     assert "| the real-data pipeline | float32 | 10 |" in page
     goals, page = page.split("## Speed")
-    assert "| recall@10 of the default back end, 20 entities (goal: at least 0.99) | 0.950 |" in goals
-    assert "| weak F1 lost against exact search, in points (goal: at most 0.3) | 5.000 |" in goals
+    assert "| recall@10 of the default back end, 20 entities (goal: at least 0.99) | 0.9500 |" in goals
+    assert "| weak F1 lost against exact search, in points (goal: at most 0.3) | 5.0000 |" in goals
     assert "| its resident memory in MB (goal: under 3,000) | 1234 |" in goals
     real, synthetic = page.split("## 5.9 million")
     assert "| `Flat` * |  | 10 | 48 |  | 1.0 |  | 9.5 |" in real
