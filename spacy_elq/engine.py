@@ -9,7 +9,7 @@ import os
 import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Callable, Dict, Iterator, List, Tuple
+from typing import Any, Callable, ContextManager, Dict, Iterator, List, Mapping, Tuple
 
 import torch
 from spacy.tokens import Doc
@@ -17,7 +17,9 @@ from spacy_transformers.data_classes import FullTransformerBatch, HFObjects, Wor
 from spacy_transformers.layers import TransformerModel
 from spacy_transformers.layers.hf_shim import HFShim
 from spacy_transformers.layers.transformer_model import forward
+from thinc.api import get_torch_default_device
 from thinc.types import ArgsKwargs
+from thinc.util import convert_recursive
 from transformers.modeling_outputs import BaseModelOutput
 
 from .errors import ELQError, Errors
@@ -31,8 +33,47 @@ _SLOW_FUSION = "SkipLayerNormFusion"
 _SESSIONS_OF_PARENT: List[Any] = []
 
 
+def split_mixed_precision(mixed_precision: bool) -> Tuple[bool, bool]:
+    """Say what mixed precision means here. thinc knows it on a GPU only, and refuses it elsewhere.
+
+    mixed_precision (bool): The setting of an architecture.
+    RETURNS (Tuple[bool, bool]): Whether thinc shall use it, on a GPU, and whether training shall compute in
+        bfloat16, on a CPU that has instructions for it (a torch that cannot tell takes float32).
+    """
+    if get_torch_default_device().type != "cpu":
+        return mixed_precision, False
+    capabilities: Mapping[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+    return False, mixed_precision and any(has for name, has in capabilities.items() if "bf16" in name)
+
+
+def use_bfloat16(enabled: bool) -> ContextManager:
+    """RETURNS (ContextManager): In it torch multiplies matrices in bfloat16 and adds up in float32."""
+    return torch.autocast("cpu", torch.bfloat16) if enabled else contextlib.nullcontext()
+
+
 class PredictionShim(HFShim):
-    """Goes to evaluation mode once. thinc's goes there and back for every batch, module by module."""
+    """Goes to evaluation mode once. thinc's goes there and back for every batch, module by module. Mixed
+    precision on a CPU is for training: a single question costs more to convert weights for than it saves.
+    """
+
+    def __init__(
+        self,
+        model: HFObjects,
+        *,
+        mixed_precision: bool = False,
+        grad_scaler_config: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        """Arguments are those of `HFShim`."""
+        on_gpu, self._bfloat16 = split_mixed_precision(mixed_precision)
+        scaler = dict(grad_scaler_config or {}) if on_gpu else {}
+        super().__init__(model, mixed_precision=on_gpu, grad_scaler_config=scaler, **kwargs)
+
+    def begin_update(self, inputs: ArgsKwargs) -> Tuple[Any, Callable]:
+        """RETURNS (Tuple[Any, Callable]): The output of the transformer, in float32, and the callback."""
+        with use_bfloat16(self._bfloat16):
+            output, backprop = super().begin_update(inputs)
+        return type(output)(convert_recursive(torch.is_tensor, torch.Tensor.float, output)), backprop
 
     def predict(self, inputs: ArgsKwargs) -> Any:
         """RETURNS (Any): The output of the transformer; it stays in evaluation mode until it is trained."""
@@ -127,7 +168,8 @@ def build_transformer_model(
     mixed_precision: bool = False,
     grad_scaler_config: Dict[str, Any] = {},  # noqa: B006
 ) -> TransformerModel:
-    """`spacy-transformers.TransformerModel.v3`, quicker at prediction. The settings and files are the same.
+    """`spacy-transformers.TransformerModel.v3`, quicker at prediction, and `mixed_precision` trains in
+    bfloat16 on a CPU that can. The settings and files are the same.
 
     RETURNS (TransformerModel): The model of a `transformer` component.
     """
@@ -137,7 +179,7 @@ def build_transformer_model(
     wrapper.shims[0] = PredictionShim(
         wrapper.shims[0]._hfmodel,
         mixed_precision=mixed_precision,
-        grad_scaler_config=dict(grad_scaler_config),
+        grad_scaler_config=grad_scaler_config,
     )
     return model
 

@@ -7,12 +7,12 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import numpy as np
 import torch
-from thinc.api import ArgsKwargs, Model, PyTorchWrapper
+from thinc.api import ArgsKwargs, Model, PyTorchWrapper_v2
 from thinc.types import Floats2d
 from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoConfig, AutoModel, AutoTokenizer
 
-from .engine import OnnxTransformer, to_onnx
+from .engine import OnnxTransformer, split_mixed_precision, to_onnx, use_bfloat16
 from .errors import ELQError, Errors
 from .types import Array, Entity
 
@@ -29,10 +29,12 @@ class _Pooled(torch.nn.Module):
         self.transformer = transformer
         self._pooling = pooling
         self._norm = norm
+        self.in_bfloat16 = False
 
     def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """RETURNS (torch.Tensor): (entities, width) from (entities, pieces) ids and where they are real."""
-        states = self.transformer(input_ids=ids, attention_mask=mask.long()).last_hidden_state
+        with use_bfloat16(self.in_bfloat16 and self.training):
+            states = self.transformer(input_ids=ids, attention_mask=mask.long()).last_hidden_state.float()
         if self._pooling == "cls":
             vectors = states[:, 0]
         else:
@@ -234,10 +236,12 @@ def build_entity_tower(
     aliases: bool = False,
     norm: float = 0.0,
     frozen_layers: int = 0,
+    mixed_precision: bool = False,
 ) -> Model[List[Entity], Floats2d]:
     """Build an entity encoder that learns, for the first stage of training.
 
     frozen_layers (int): How many layers stay as they are, above the word embeddings, which always do.
+    mixed_precision (bool): As in `spacy-elq.TransformerModel.v1`.
     RETURNS (Model[List[Entity], Floats2d]): From entities to (entities, width). The other settings, and what
         `attrs["encoder"]` is, are those of `EntityEncoder`.
     """
@@ -253,7 +257,8 @@ def build_entity_tower(
         )
     for part in [transformer.embeddings, *transformer.encoder.layer[:frozen_layers]]:
         part.requires_grad_(False)
-    model = PyTorchWrapper(encoder.module, convert_inputs=_convert_entities)
+    on_gpu, encoder.module.in_bfloat16 = split_mixed_precision(mixed_precision)
+    model = PyTorchWrapper_v2(encoder.module, convert_inputs=_convert_entities, mixed_precision=on_gpu)
     model.attrs["encoder"] = encoder
     model.set_dim("nO", encoder.width)
     return model

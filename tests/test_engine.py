@@ -7,11 +7,17 @@ import onnxruntime
 import pytest
 import spacy
 import torch
-from conftest import links_of, train
+from conftest import TRANSFORMER, links_of, train
 from spacy.training import Example
 from transformers import AutoModel
 
-from spacy_elq.engine import OnnxTransformer, replace_transformer, to_onnx
+from spacy_elq.engine import (
+    OnnxTransformer,
+    build_transformer_model,
+    replace_transformer,
+    split_mixed_precision,
+    to_onnx,
+)
 from spacy_elq.errors import ELQError
 
 IDS = torch.tensor([[2, 9, 10, 11, 3], [2, 12, 3, 0, 0]])
@@ -188,3 +194,72 @@ def test_prediction_changes_the_mode_once(trained_path, gold_docs, tmp_path):
     train(lean, gold_docs[:2], steps=1, learn_rate=0.0)
     assert modes == [False, True]
     assert links_of(lean(gold_docs[0].text)) == links_of(gold_docs[0])
+
+
+@pytest.fixture
+def bfloat16(monkeypatch):
+    """Says what the processor can: any can compute in bfloat16, most of them slowly."""
+
+    def set_capability(has):
+        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": has}, raising=False)
+
+    return set_capability
+
+
+def test_mixed_precision_on_a_cpu_is_bfloat16_where_it_is_quick(bfloat16, monkeypatch):
+    bfloat16(True)
+    assert split_mixed_precision(True) == (False, True)
+    assert split_mixed_precision(False) == (False, False)
+    bfloat16(False)
+    assert split_mixed_precision(True) == (False, False)
+    monkeypatch.delattr(torch.cpu, "get_capabilities")
+    assert split_mixed_precision(True) == (False, False)
+    monkeypatch.setattr("spacy_elq.engine.get_torch_default_device", lambda: torch.device("cuda"))
+    assert split_mixed_precision(True) == (True, False)
+
+
+@pytest.mark.parametrize("outputs", [{}, {"output_hidden_states": True}], ids=str)
+def test_mixed_precision_trains_in_bfloat16_and_predicts_in_float32(
+    encoder_path, gold_docs, bfloat16, outputs
+):
+    bfloat16(True)
+    spans = spacy.util.registry.resolve({"get": TRANSFORMER["config"]["model"]["get_spans"]})["get"]
+    mixed, plain = (
+        build_transformer_model(str(encoder_path), spans, {"use_fast": True}, outputs, mixed_precision=m)
+        for m in (True, False)
+    )
+    found, kinds = {}, []
+    for name, model in (("mixed", mixed), ("plain", plain)):
+        model.initialize(X=gold_docs[:2])
+        for module in model.transformer.modules():
+            if isinstance(module, torch.nn.Dropout):
+                module.p = 0.0
+        dense = model.transformer.encoder.layer[0].output.dense
+        dense.register_forward_hook(lambda m, args, output: kinds.append(output.dtype))
+        predicted = model.predict(gold_docs[:2]).model_output.last_hidden_state
+        trained, backprop = model.begin_update(gold_docs[:2])
+        states = trained.model_output.last_hidden_state.detach().clone()
+        assert all(d.tensors[0].dtype == "float32" for d in trained.doc_data)
+        for doc in trained.doc_data:
+            doc.tensors[0][:] = np.random.default_rng(0).normal(size=doc.tensors[0].shape)
+        backprop(trained)
+        found[name] = predicted, states, dense.weight.grad
+    assert kinds == [torch.float32, torch.bfloat16, torch.float32, torch.float32]
+    assert np.array_equal(found["mixed"][0], found["plain"][0])
+    for exact, rough in zip(found["plain"][1:], found["mixed"][1:], strict=True):
+        exact, rough = exact.numpy().ravel(), rough.numpy().ravel()
+        assert not np.array_equal(exact, rough)
+        assert cosines(exact[None], rough[None]) > 0.99
+
+
+def test_a_pipeline_learns_in_bfloat16(make_pipeline, gold_docs, bfloat16, tmp_path):
+    bfloat16(True)
+    nlp = make_pipeline("transformer", gold_docs)
+    nlp.to_disk(tmp_path / "fresh")
+    config = use_own_architecture(nlp)
+    config["components"]["transformer"]["model"]["mixed_precision"] = True
+    mixed = spacy.util.load_model_from_config(config, auto_fill=True).from_disk(tmp_path / "fresh")
+    train(mixed, gold_docs, steps=150, learn_rate=0.002)
+    mixed.to_disk(tmp_path / "learnt")
+    for learnt in (mixed, spacy.load(tmp_path / "learnt")):
+        assert [links_of(learnt(doc.text)) for doc in gold_docs] == [links_of(doc) for doc in gold_docs]

@@ -302,6 +302,26 @@ def test_a_tower_learns_what_its_gradient_says(tower):
     assert lengths[-1] < lengths[0]
 
 
+def test_mixed_precision_is_bfloat16_and_for_training_only(tower, monkeypatch):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True}, raising=False)
+    model = tower(mixed_precision=True, norm=3.0)
+    kinds = []
+    module = model.attrs["encoder"].module
+    for part in module.transformer.modules():
+        if isinstance(part, torch.nn.Dropout):
+            part.p = 0.0
+    dense = module.transformer.encoder.layer[1].output.dense
+    dense.register_forward_hook(lambda m, args, output: kinds.append(output.dtype))
+    expected = tower(norm=3.0).predict(CATALOGUE)
+    np.testing.assert_array_equal(model.predict(CATALOGUE), expected)
+    vectors, backprop = model.begin_update(CATALOGUE)
+    backprop(vectors)
+    assert vectors.dtype == dense.weight.grad.numpy().dtype == "float32"
+    assert kinds == [torch.float32, torch.bfloat16]
+    np.testing.assert_allclose(vectors, expected, atol=0.1)
+    assert not np.allclose(vectors, expected, atol=1e-6)
+
+
 def test_dropout_is_for_training_only(encoder_path, tmp_path):
     folder = copy_of(encoder_path, tmp_path)
     config = json.loads((folder / "config.json").read_text())
