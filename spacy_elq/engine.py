@@ -53,7 +53,7 @@ def use_bfloat16(enabled: bool) -> ContextManager:
 
 class PredictionShim(HFShim):
     """Goes to evaluation mode once. thinc's goes there and back for every batch, module by module. Mixed
-    precision on a CPU is for training: a single question costs more to convert weights for than it saves.
+    precision on a CPU is for training alone: at prediction all weights would be converted for every batch.
     """
 
     def __init__(
