@@ -25,7 +25,7 @@ from spacy.util import minibatch
 from spacy_elq.catalogue import entity_to_dict, read_catalogue
 from spacy_elq.index import EntityIndex, build_index, encode_catalogue
 from spacy_elq.index.backend import default_factory, plan_backend
-from spacy_elq.indexed import IndexedLinker
+from spacy_elq.pipeline.base import IndexedLinker
 from spacy_elq.types import Array, Entity
 
 app = typer.Typer(help=__doc__, no_args_is_help=True)

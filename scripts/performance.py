@@ -21,10 +21,10 @@ from spacy.tokens import DocBin
 from torch.ao.quantization import quantize_dynamic
 from transformers import AutoModel, AutoTokenizer
 
-from spacy_elq import threads
+from spacy_elq import util as threads
 from spacy_elq.cli.bench import STAGES, bench_in_turn
 from spacy_elq.cli.evaluate import evaluate
-from spacy_elq.engine import OnnxTransformer, to_onnx
+from spacy_elq.model.transformer import OnnxTransformer, to_onnx
 
 app = typer.Typer(help=__doc__, no_args_is_help=True)
 FIGURES, PAGE = Path("docs/performance.json"), Path("docs/performance.md")

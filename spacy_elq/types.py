@@ -146,5 +146,5 @@ class Linker(Protocol):
 
     def link_gold(self, examples: Sequence[Any], *, batch_size: int = 128) -> List[List[Any]]:
         """RETURNS (List[List[Mention]]): Per example, what becomes of the gold mentions; see
-        `spacy_elq.scorer.link_gold`.
+        `spacy_elq.pipeline.scorer.link_gold`.
         """

@@ -6,7 +6,7 @@ import pytest
 from spacy.schemas import ConfigSchemaInit, ConfigSchemaTraining
 from spacy.util import dot_to_object, load_config, load_model_from_config, registry
 
-from spacy_elq.linker import DEFAULT_CONFIG
+from spacy_elq.pipeline.linker import DEFAULT_CONFIG
 
 CONFIGS = sorted((Path(__file__).parent.parent / "configs").glob("*.cfg"))
 SCORES = [f"elq_{name}_{x}" for name in ("weak", "strong", "mentions", "links") for x in "prf"]

@@ -101,6 +101,6 @@ def test_nothing_is_registered_by_decorator_but_the_factories():
         if isinstance(decorator, ast.Call)
         and re.search(r"registry|Language\.(factory|component)|\.register\b", ast.unparse(decorator.func))
     ]
-    factories = [f"baselines/{name}.py" for name in ("blink", "extractor", "tagme")]
-    factories += ["linker.py", "pairs.py"]
+    factories = [f"baselines/{name}.py" for name in ("blink/component", "blink/extractor", "tagme/component")]
+    factories += ["pipeline/biencoder.py", "pipeline/linker.py"]
     assert found == [(name, "Language.factory") for name in factories]

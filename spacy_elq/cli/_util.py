@@ -15,9 +15,9 @@ from spacy.training import Example
 from spacy.util import load_model
 from tqdm import tqdm
 
-from ..baselines.knowledge import KBLinker
+from ..baselines.spacy_kb import KBLinker
 from ..errors import ELQError, Errors
-from ..gold import gold_spans
+from ..pipeline.gold import gold_spans
 from ..types import Linker
 
 app = typer.Typer(

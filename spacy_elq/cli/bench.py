@@ -15,9 +15,9 @@ from spacy.util import minibatch
 from spacy_transformers.layers import TransformerModel
 from wasabi import msg
 
-from .. import threads
-from ..engine import time_forward
+from .. import util as threads
 from ..errors import ELQError, Errors
+from ..model.transformer import time_forward
 from ..types import Linker
 from ._util import command, load_pipeline, read_docs
 

@@ -6,7 +6,7 @@ from typing import List
 import typer
 from wasabi import msg
 
-from ..baselines.dictionary import build_dictionary
+from ..baselines.tagme.dictionary import build_dictionary
 from ._util import command
 
 

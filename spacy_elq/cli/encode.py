@@ -6,8 +6,8 @@ from typing import Optional
 import typer
 from wasabi import msg
 
-from ..entity_encoder import EntityEncoder
 from ..index import encode_catalogue
+from ..model.entity_encoder import EntityEncoder
 from ._util import command
 
 

@@ -8,7 +8,7 @@ import typer
 from wasabi import msg
 
 from ..errors import ELQError, Errors
-from ..published import import_published, open_published
+from ..published.importer import import_published, open_published
 from ._util import command
 
 

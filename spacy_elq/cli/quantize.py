@@ -7,8 +7,8 @@ from spacy.language import Language
 from spacy_transformers.layers import TransformerModel
 from wasabi import msg
 
-from ..engine import PRECISIONS, OnnxTransformer, replace_transformer
 from ..errors import ELQError, Errors
+from ..model.transformer import PRECISIONS, OnnxTransformer, replace_transformer
 from ._util import command, load_pipeline, save_pipeline
 
 ARCHITECTURE = "spacy-elq.OnnxTransformerModel.v1"

@@ -7,7 +7,7 @@ import srsly
 import typer
 from wasabi import msg
 
-from ..gold import align_span, gold_spans
+from ..pipeline.gold import align_span, gold_spans
 from ._util import command, load_pipeline, process, read_gold, set_settings
 
 

@@ -13,8 +13,8 @@ from wasabi import msg
 
 from ..corpora.base import KIND
 from ..errors import ELQError, Errors
-from ..gold import GOLD_KEY, gold_spans
-from ..scorer import METRICS, is_linked, is_weak_match, match, mention_of
+from ..pipeline.gold import GOLD_KEY, gold_spans
+from ..pipeline.scorer import METRICS, is_linked, is_weak_match, match, mention_of
 from ._util import command, read_docs
 from .evaluate import predictions_path
 

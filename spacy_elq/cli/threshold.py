@@ -9,9 +9,9 @@ from spacy.training import Example
 from wasabi import msg
 
 from ..errors import ELQError, Errors
-from ..gold import LOST, gold_spans
 from ..index import EntityIndex
-from ..scorer import is_weak_match, match, mention_of
+from ..pipeline.gold import LOST, gold_spans
+from ..pipeline.scorer import is_weak_match, match, mention_of
 from ..types import Array, Linker
 from ._util import command, load_pipeline, process, read_gold, save_pipeline, set_settings
 

@@ -10,10 +10,10 @@ from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple, Union
 import numpy as np
 from tqdm import tqdm
 
-from .. import threads
+from .. import util as threads
 from ..catalogue import count_entities, read_catalogue
 from ..errors import ELQError, Errors
-from ..tensors import read_matrix
+from ..published.tensors import read_matrix
 from ..types import Array, Encoder, Entity
 from .backend import build_backend, default_factory, plan_backend, read_hnsw_settings
 from .entity_index import SEARCH, VECTORS, EntityIndex

@@ -10,10 +10,10 @@ from spacy.tokens import DocBin
 from spacy.training import Example
 from strategies import numeric_gradient
 
-from spacy_elq.callbacks import build_freeze_layers
 from spacy_elq.cli.threshold import threshold
 from spacy_elq.errors import ELQError
 from spacy_elq.index import EntityIndex
+from spacy_elq.pipeline.callbacks import build_freeze_layers
 
 QUESTION = "is atlanta in georgia"
 

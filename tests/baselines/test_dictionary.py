@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tagme_world import ANCHORS, ET, PS, PV, VS, build, sentence
-
-from spacy_elq.baselines.dictionary import (
+from spacy_elq.baselines.tagme.component.dictionary import (
     AnchorDictionary,
     build_dictionary,
     count_pages,
     milne_witten,
     ranges,
 )
-from spacy_elq.baselines.spotting import name_key
+from spacy_elq.baselines.tagme.component.spotting import name_key
+from tagme_world import ANCHORS, ET, PS, PV, VS, build, sentence
+
 from spacy_elq.errors import ELQError
 
 

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from spacy_elq.cli.threshold import LOWEST, choose_two, threshold, threshold_curve
 from spacy_elq.errors import ELQError
 from spacy_elq.index import build_index
-from spacy_elq.scorer import count_links
+from spacy_elq.pipeline.scorer import count_links
 
 
 def save(docs, path):

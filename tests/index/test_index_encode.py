@@ -9,10 +9,10 @@ import torch
 from conftest import ENTITIES
 
 from spacy_elq.catalogue import read_catalogue
-from spacy_elq.entity_encoder import EntityEncoder
 from spacy_elq.errors import ELQError
 from spacy_elq.index import EntityIndex, build_index, encode_catalogue, import_index
 from spacy_elq.index import encode as module
+from spacy_elq.model.entity_encoder import EntityEncoder
 
 SHARDS = [["E1", "E2", "E3"], ["E4", "E5", "E6"], ["E7", "E8", "E9"], ["E10"]]
 

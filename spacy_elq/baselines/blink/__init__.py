@@ -1,0 +1,1 @@
+"""BLINK's two stages: a span extractor, then one pass of an encoder for each mention."""

@@ -1,0 +1,284 @@
+"""The component `elq_span_extractor`: suggests mentions, for a linker that must be told them. The span
+extraction model of Appendix B of the paper.
+"""
+
+import math
+from itertools import islice
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Tuple
+
+import numpy as np
+from spacy.language import Language
+from spacy.pipeline.trainable_pipe import TrainablePipe
+from spacy.scorer import PRFScore
+from spacy.tokens import Doc, Span, SpanGroup
+from spacy.training import Example, validate_examples, validate_get_examples
+from spacy.vocab import Vocab
+from thinc.api import Config, Linear, Model, Optimizer, set_dropout_rate, to_numpy
+
+from ...core.decode import keep_mentions
+from ...core.spans import enumerate_spans
+from ...errors import ELQError, Errors
+from ...model.rows import with_rows
+from ...model.towers import TowerOutput
+from ...pipeline.gold import GOLD_KEY, collect_gold, gold_spans, to_docs
+from ...pipeline.settings import Rule, check_settings
+from ...types import Array
+from .boundaries import boundary_log_probs, boundary_loss, score_boundaries
+
+MENTIONS_KEY = "mentions"
+
+DEFAULT_CONFIG = Config().from_str(
+    """
+[elq_span_extractor]
+top_k = 5
+threshold = 0.0
+max_length = 10
+spans_key = "mentions"
+label = "MENTION"
+gold_key = "gold_links"
+
+[elq_span_extractor.model]
+@architectures = "spacy-elq.SpanExtractor.v1"
+
+[elq_span_extractor.model.tok2vec]
+@architectures = "spacy.HashEmbedCNN.v2"
+pretrained_vectors = null
+width = 96
+depth = 4
+embed_size = 2000
+window_size = 1
+maxout_pieces = 3
+subword_features = true
+"""
+)["elq_span_extractor"]
+
+
+class Suggestion(NamedTuple):
+    """A token range that may be a mention, half-open, and p_start · p_end."""
+
+    start: int
+    end: int
+    score: float
+
+
+def build_span_extractor(tok2vec: Model) -> Model[List[Doc], TowerOutput]:
+    """Build the model of `elq_span_extractor`.
+
+    tok2vec (Model): As in `QuestionTower`.
+    RETURNS (Model[List[Doc], TowerOutput]): Gives the rows and (rows, 2) start and end scores, in host
+        memory. Its `backprop` takes the gradient of the scores.
+    """
+    return Model("elq_span_extractor", _forward, init=_init, layers=[with_rows(tok2vec), Linear(nO=2)])
+
+
+def _init(model: Model, X: Optional[List[Doc]] = None, Y: Any = None) -> None:
+    rows, scorer = model.layers
+    rows.initialize(X=X)
+    scorer.set_dim("nI", rows.get_dim("nO"))
+    scorer.initialize()
+
+
+def _forward(
+    model: Model[List[Doc], TowerOutput], docs: List[Doc], is_train: bool
+) -> Tuple[TowerOutput, Callable]:
+    rows, bp_rows = model.layers[0](docs, is_train)
+    logits, bp_logits = model.layers[1](rows.vectors, is_train)
+
+    def backprop(d_logits: Any) -> Any:
+        return bp_rows(bp_logits(model.ops.asarray(d_logits, dtype="f")))
+
+    return (rows, to_numpy(logits)), backprop
+
+
+@Language.factory(
+    "elq_span_extractor",
+    default_config=DEFAULT_CONFIG,
+    default_score_weights={"elq_spans_r": 1.0, "elq_spans_p": 0.0},
+)
+def make_elq_span_extractor(
+    nlp: Language,
+    name: str,
+    model: Model[List[Doc], TowerOutput],
+    top_k: int,
+    threshold: float,
+    max_length: int,
+    spans_key: str,
+    label: str,
+    gold_key: str,
+) -> "ELQSpanExtractor":
+    """Build an `elq_span_extractor`; see `ELQSpanExtractor` for the settings."""
+    return ELQSpanExtractor(
+        nlp.vocab,
+        model,
+        name,
+        top_k=top_k,
+        threshold=threshold,
+        max_length=max_length,
+        spans_key=spans_key,
+        label=label,
+        gold_key=gold_key,
+    )
+
+
+class ELQSpanExtractor(TrainablePipe):
+    """Suggests the spans of a text whose first and last token are most likely those of a mention."""
+
+    def __init__(
+        self,
+        vocab: Vocab,
+        model: Model[List[Doc], TowerOutput],
+        name: str = "elq_span_extractor",
+        *,
+        top_k: int = 5,
+        threshold: float = 0.0,
+        max_length: int = 10,
+        spans_key: str = MENTIONS_KEY,
+        label: str = "MENTION",
+        gold_key: str = GOLD_KEY,
+    ) -> None:
+        """Make the component.
+
+        vocab (Vocab): The shared vocabulary.
+        model (Model): The span extraction model.
+        name (str): Name of the component.
+        top_k (int): How many spans of a doc are suggested at most; they may overlap.
+        threshold (float): Least p_start · p_end of a suggestion. Two mentions of a text share both
+            probabilities, so that each of them has a quarter at the most.
+        max_length (int): Longest mention, in rows (word pieces or tokens).
+        spans_key (str): Span group for the suggestions, with their scores in its `attrs["scores"]`.
+        label (str): The label of the suggested spans.
+        gold_key (str): Span group of reference docs with the gold links; without it, their entities.
+        """
+        self.vocab = vocab
+        self.model = model
+        self.name = name
+        self.cfg: Dict[str, Any] = {
+            "top_k": top_k,
+            "threshold": threshold,
+            "max_length": max_length,
+            "spans_key": spans_key,
+            "label": label,
+            "gold_key": gold_key,
+        }
+        self.check_settings()
+
+    def check_settings(self) -> None:
+        """Check the values in `cfg`, also after they were changed."""
+        rules: Dict[str, Rule] = {
+            "top_k": (lambda x: x >= 1, "at least 1"),
+            "threshold": (lambda x: 0.0 <= x < 1.0, "a probability from 0 to below 1"),
+            "max_length": (lambda x: x >= 1, "at least 1"),
+            "spans_key": (lambda x: bool(x), "the name of a span group"),
+        }
+        check_settings(self.name, self.cfg, rules)
+
+    def predict(self, docs: Iterable[Doc]) -> List[List[Suggestion]]:
+        """Find the likeliest spans of a batch, without changing the docs.
+
+        docs (Iterable[Doc]): The docs.
+        RETURNS (List[List[Suggestion]]): Per doc, by position.
+        """
+        docs = list(docs)
+        suggestions: List[List[Suggestion]] = [[] for _ in docs]
+        if not any(len(doc) for doc in docs):
+            return suggestions
+        rows, logits = self.model.predict(docs)
+        spans = enumerate_spans(rows, max_length=self.cfg["max_length"])
+        scores = score_boundaries(boundary_log_probs(logits, rows)[0], spans)
+        owners = np.repeat(np.arange(len(docs)), rows.lengths)[spans[:, 0]]
+        threshold = self.cfg["threshold"]
+        log_threshold = math.log(threshold) if threshold else -math.inf
+        kept = keep_mentions(
+            scores, owners, log_threshold=log_threshold, max_mentions=0, limit=self.cfg["top_k"]
+        )
+        places = to_docs(docs, spans[kept])
+        for (owner, start, end), score in zip(places, np.exp(scores[kept]).tolist(), strict=True):
+            suggestions[owner].append(Suggestion(start, end, score))
+        return suggestions
+
+    def set_annotations(self, docs: Iterable[Doc], suggestions: List[List[Suggestion]]) -> None:
+        """Write suggestions to the span group.
+
+        docs (Iterable[Doc]): The docs.
+        suggestions (List[List[Suggestion]]): What `predict` returned for them.
+        """
+        key, label = self.cfg["spans_key"], self.cfg["label"]
+        for doc, own in zip(docs, suggestions, strict=True):
+            spans = [Span(doc, start, end, label=label) for start, end, _ in own]
+            scores = np.asarray([suggestion.score for suggestion in own], dtype="float32")
+            doc.spans[key] = SpanGroup(doc, name=key, attrs={"scores": scores}, spans=spans)
+
+    def initialize(
+        self, get_examples: Callable[[], Iterable[Example]], *, nlp: Optional[Language] = None
+    ) -> None:
+        """Prepare for training.
+
+        get_examples (Callable[[], Iterable[Example]]): Gives the training examples.
+        nlp (Optional[Language]): The pipeline.
+        """
+        validate_get_examples(get_examples, "ELQSpanExtractor.initialize")
+        self.model.initialize(X=[example.x for example in islice(get_examples(), 10)])
+
+    def update(
+        self,
+        examples: Iterable[Example],
+        *,
+        drop: float = 0.0,
+        sgd: Optional[Optimizer] = None,
+        losses: Optional[Dict[str, float]] = None,
+    ) -> Dict[str, float]:
+        """Learn from a batch. Arguments and result are those of every trainable component."""
+        losses = {} if losses is None else losses
+        losses.setdefault(self.name, 0.0)
+        examples = list(examples)
+        validate_examples(examples, "ELQSpanExtractor.update")
+        if not any(len(example.predicted) for example in examples):
+            return losses
+        set_dropout_rate(self.model, drop)
+        output, backprop = self.model.begin_update([example.predicted for example in examples])
+        loss, d_logits = self.get_loss(examples, output)
+        backprop(d_logits)  # type: ignore[arg-type]
+        if sgd is not None:
+            self.finish_update(sgd)
+        losses[self.name] += loss
+        return losses
+
+    def get_loss(self, examples: Iterable[Example], scores: TowerOutput) -> Tuple[float, Array]:
+        """The loss of a batch and its gradient.
+
+        examples (Iterable[Example]): The batch.
+        scores (TowerOutput): The model's output for it: rows and (rows, 2) logits.
+        RETURNS (Tuple[float, Array]): The loss, and d_logits.
+        """
+        rows, logits = scores
+        gold = collect_gold(examples, _no_positions, key=self.cfg["gold_key"])
+        log_probs, bp_log_probs = boundary_log_probs(logits, rows)
+        loss, d_log_probs = boundary_loss(log_probs, gold.spans)
+        return loss, bp_log_probs(d_log_probs)
+
+    def score(self, examples: Iterable[Example], **kwargs: Any) -> Dict[str, Any]:
+        """Compare the suggestions with the gold mentions; boundaries must be equal.
+
+        examples (Iterable[Example]): With predicted docs that went through the pipeline.
+        RETURNS (Dict[str, Any]): `elq_spans_r`, how many gold mentions are suggested, and `elq_spans_p`, how
+            many suggestions are gold mentions.
+        """
+        counts = PRFScore()
+        for example in examples:
+            gold = gold_spans(example.reference, key=self.cfg["gold_key"])
+            found = example.predicted.spans.get(self.cfg["spans_key"], [])
+            counts.score_set(set(map(_characters, found)), set(map(_characters, gold)))
+        return {"elq_spans_r": counts.recall, "elq_spans_p": counts.precision}
+
+    def add_label(self, label: str) -> int:
+        """Not supported: there is one label, a setting."""
+        raise ELQError(Errors.E008.format(name=self.name))
+
+
+def _characters(span: Span) -> Tuple[int, int]:
+    return span.start_char, span.end_char
+
+
+def _no_positions(ids: Any) -> Array:
+    """Boundaries are learnt whatever the entity is."""
+    return np.full(len(ids), -1)

@@ -1,0 +1,166 @@
+"""spaCy's own `entity_linker` beside ELQ: a knowledge base made of a dictionary of anchors and an index, the
+candidates that its names have there, and the component as the commands see a linker.
+"""
+
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterable, List, Sequence
+
+import numpy as np
+from spacy.kb import Candidate, InMemoryLookupKB, KnowledgeBase
+from spacy.pipeline import EntityLinker
+from spacy.tokens import Doc, Span
+from spacy.vocab import Vocab
+
+from ..errors import ELQError, Errors
+from ..index import EntityIndex
+from ..pipeline.gold import GOLD_KEY
+from ..pipeline.scorer import ScoresLinks
+from ..types import Alternative, Array, Entity, Link
+from .tagme.dictionary import AnchorDictionary
+from .tagme.spotting import name_key
+
+
+def build_kb_loader(
+    dictionary: Path, index: Path, width: int = 64, candidates: int = 20
+) -> Callable[[Vocab], InMemoryLookupKB]:
+    """Build what `initialize` of spaCy's `entity_linker` calls to get its knowledge base.
+
+    dictionary (Path): Folder that `spacy elq dictionary` made. Its names become aliases, under the numbers by
+        which they are looked up (`spacy-elq.NameCandidates.v1`), their commonness the prior probabilities.
+    index (Path): Folder of the index of the same catalogue. The vectors of entities are its own, reduced.
+    width (int): Length of the reduced vectors, `entity_vector_length` of the component.
+    candidates (int): How many of the most common entities of a name are taken.
+    RETURNS (Callable[[Vocab], InMemoryLookupKB]): Makes the knowledge base.
+    """
+
+    def load(vocab: Vocab) -> InMemoryLookupKB:
+        anchors, entities = AnchorDictionary.open(dictionary), EntityIndex.open(index)
+        if anchors.stamp["catalogue"] != entities.stamp["catalogue"]:
+            raise ELQError(Errors.E080.format(dictionary=dictionary, index=index))
+        return fill_kb(InMemoryLookupKB(vocab, width), anchors, entities, candidates=candidates)
+
+    return load
+
+
+def fill_kb(
+    kb: InMemoryLookupKB, dictionary: AnchorDictionary, index: EntityIndex, *, candidates: int
+) -> InMemoryLookupKB:
+    """Put all entities and names into a knowledge base.
+
+    RETURNS (InMemoryLookupKB): The same.
+    """
+    ids = [index.entity(position).id for position in range(len(index))]
+    vectors = reduce_width(index.vectors, kb.entity_vector_length)
+    kb.set_entities(entity_list=ids, freq_list=np.ones(len(ids)), vector_list=vectors)
+    keys = dictionary.keys
+    sizes, senses, commonness = dictionary.senses(np.arange(len(keys)), candidates=candidates)
+    ends = np.cumsum(sizes)
+    for key, begin, end in zip(keys.tolist(), (ends - sizes).tolist(), ends.tolist(), strict=True):
+        own = [ids[position] for position in senses[begin:end]]
+        kb.add_alias(_alias(key), own, commonness[begin:end].tolist())
+    return kb
+
+
+def reduce_width(vectors: Array, width: int, *, sample: int = 20000) -> Array:
+    """Reduce vectors to the directions in which they differ most.
+
+    vectors (Array): (entities, any width).
+    sample (int): How many of them, evenly spread, say which directions these are.
+    RETURNS (Array): (entities, width) float32; zeros are added where the vectors are not as wide.
+    """
+    some = np.asarray(vectors[:: max(len(vectors) // sample, 1)], dtype="float64")
+    mean = some.mean(axis=0)
+    _, _, directions = np.linalg.svd(some - mean, full_matrices=False)
+    kept = directions[:width].T.astype("float32")
+    reduced = np.zeros((len(vectors), width), dtype="float32")
+    reduced[:, : kept.shape[1]] = (vectors - mean.astype("float32")) @ kept
+    return reduced
+
+
+def build_name_candidates() -> Callable[[KnowledgeBase, Span], Iterable[Candidate]]:
+    """Build `get_candidates` of spaCy's `entity_linker` for such a knowledge base.
+
+    RETURNS (Callable[[KnowledgeBase, Span], Iterable[Candidate]]): Finds the candidates of a span, whatever
+        its case, accents, punctuation and article.
+    """
+    return find_candidates
+
+
+def find_candidates(kb: KnowledgeBase, span: Span) -> Iterable[Candidate]:
+    """RETURNS (Iterable[Candidate]): The entities that the text of a span is a name of."""
+    return kb.get_alias_candidates(_alias(name_key(span.text)))
+
+
+def _alias(key: int) -> str:
+    return f"{key:016x}"
+
+
+class KBEntities:
+    """The entities of a knowledge base, of which nothing is known but their ids."""
+
+    def __init__(self, kb: InMemoryLookupKB) -> None:
+        """List the entities.
+
+        kb (InMemoryLookupKB): The knowledge base.
+        """
+        self._ids = sorted(kb.get_entity_strings())
+        self._positions: Dict[str, int] = {id_: position for position, id_ in enumerate(self._ids)}
+
+    def __len__(self) -> int:
+        """RETURNS (int): The number of entities."""
+        return len(self._ids)
+
+    def entity(self, position: int) -> Entity:
+        """RETURNS (Entity): The entity at a position; its title is its id."""
+        return Entity(self._ids[position], self._ids[position])
+
+    def positions(self, ids: Sequence[str]) -> Array:
+        """RETURNS (Array): (ids,) the position of each id, or -1 for an unknown one."""
+        return np.asarray([self._positions.get(id_, -1) for id_ in ids], dtype="int64")
+
+
+class KBLinker(ScoresLinks):
+    """spaCy's `entity_linker` as the commands see a linker. It has no threshold to choose."""
+
+    def __init__(self, pipe: EntityLinker) -> None:
+        """Make the adapter.
+
+        pipe (EntityLinker): The component, with its knowledge base.
+        """
+        self.name = pipe.name
+        self.cfg: Dict[str, Any] = {"gold_key": GOLD_KEY}
+        self.index = KBEntities(pipe.kb)
+        self._pipe = pipe
+
+    def check_settings(self) -> None:
+        """Nothing to check."""
+
+    def link_spans(self, docs: Sequence[Doc], spans: Sequence[Sequence[Span]]) -> List[List[Link]]:
+        """Link given mentions.
+
+        docs (Sequence[Doc]): Docs with sentences.
+        spans (Sequence[Sequence[Span]]): The mentions of each doc; they may overlap.
+        RETURNS (List[List[Link]]): Per doc, the links in the order of the spans, less those that have no
+            candidate. Scores are prior probabilities.
+        """
+        given = [(owner, span) for owner, own in enumerate(spans) for span in own]
+        # entities of one doc cannot overlap
+        alone = [_with_entity(docs[owner], span) for owner, span in given]
+        links: List[List[Link]] = [[] for _ in docs]
+        for (owner, span), id_ in zip(given, self._pipe.predict(alone), strict=True):
+            if id_ != EntityLinker.NIL:
+                links[owner].append(self._make_link(span, id_))
+        return links
+
+    def _make_link(self, span: Span, id_: str) -> Link:
+        found = {c.entity_: float(c.prior_prob) for c in self._pipe.get_candidates(self._pipe.kb, span)}
+        order = [id_, *sorted(found.keys() - {id_}, key=lambda other: -found[other])]
+        alternatives = [Alternative(other, other, found[other]) for other in order]
+        return Link(span.start, span.end, id_, id_, span.label_, found[id_], alternatives)
+
+
+def _with_entity(doc: Doc, span: Span) -> Doc:
+    """RETURNS (Doc): A copy of a doc that has a span as its only entity."""
+    copy = doc.copy()
+    copy.set_ents([Span(copy, span.start, span.end, label="ENTITY")])
+    return copy

@@ -1,0 +1,1 @@
+"""TAGME: linking by counts of hyperlinks."""

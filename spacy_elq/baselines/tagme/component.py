@@ -1,0 +1,455 @@
+"""The component `elq_tagme`: TAGME (Ferragina and Scaiella, 2010), linking by counts of hyperlinks alone."""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
+
+import numpy as np
+import srsly
+from spacy import util
+from spacy.language import Language
+from spacy.pipeline.pipe import Pipe, deserialize_config
+from spacy.tokens import Doc, Span
+from thinc.api import Config
+
+from ...core.decode import accept_mentions
+from ...errors import ELQError, Errors
+from ...index import find_place, record_place
+from ...pipeline.annotate import EXISTING_ENTS, write_links
+from ...pipeline.gold import GOLD_KEY, to_docs
+from ...pipeline.scorer import ScoresLinks, linker_score
+from ...pipeline.settings import Rule, check_settings, threshold_rules
+from ...types import Alternative, Array, Link
+from .dictionary import AnchorDictionary, ranges
+from .spotting import find_spots, name_key
+
+# how many spots on either side have a say, so that long text takes no more time than many short ones
+_WINDOW = 30
+
+Relatedness = Callable[[Array, Array], Array]
+
+DEFAULT_CONFIG = Config().from_str(
+    """
+[elq_tagme]
+dictionary = null
+threshold = 0.2
+first_threshold = null
+max_length = 6
+min_link_probability = 0.001
+min_commonness = 0.02
+vote_margin = 0.3
+candidates = 50
+label = "ENTITY"
+existing_ents = "overwrite"
+gold_key = "gold_links"
+
+[elq_tagme.scorer]
+@scorers = "spacy-elq.linker_scorer.v1"
+"""
+)["elq_tagme"]
+
+
+@Language.factory(
+    "elq_tagme",
+    assigns=["doc.ents", "token.ent_iob", "token.ent_type", "token.ent_kb_id"],
+    default_config=DEFAULT_CONFIG,
+)
+def make_elq_tagme(
+    nlp: Language,
+    name: str,
+    dictionary: Optional[str],
+    scorer: Optional[Callable],
+    threshold: float,
+    first_threshold: Optional[float],
+    max_length: int,
+    min_link_probability: float,
+    min_commonness: float,
+    vote_margin: float,
+    candidates: int,
+    label: str,
+    existing_ents: str,
+    gold_key: str,
+) -> "ELQTagme":
+    """Build an `elq_tagme`; see `ELQTagme` for the settings."""
+    return ELQTagme(
+        name,
+        dictionary=dictionary,
+        scorer=scorer,
+        threshold=threshold,
+        first_threshold=first_threshold,
+        max_length=max_length,
+        min_link_probability=min_link_probability,
+        min_commonness=min_commonness,
+        vote_margin=vote_margin,
+        candidates=candidates,
+        label=label,
+        existing_ents=existing_ents,
+        gold_key=gold_key,
+    )
+
+
+class ELQTagme(ScoresLinks, Pipe):
+    """Finds names of a dictionary in short text and links them by how often they are links, how often to
+    which entity, and which entities are linked from the same pages. There is nothing to train.
+    """
+
+    def __init__(
+        self,
+        name: str = "elq_tagme",
+        *,
+        dictionary: Optional[str] = None,
+        scorer: Optional[Callable] = linker_score,
+        threshold: float = 0.2,
+        first_threshold: Optional[float] = None,
+        max_length: int = 6,
+        min_link_probability: float = 0.001,
+        min_commonness: float = 0.02,
+        vote_margin: float = 0.3,
+        candidates: int = 50,
+        label: str = "ENTITY",
+        existing_ents: str = "overwrite",
+        gold_key: str = GOLD_KEY,
+    ) -> None:
+        """Make the component. The dictionary is opened when it is needed.
+
+        name (str): Name of the component.
+        dictionary (Optional[str]): Folder of the dictionary (`spacy elq dictionary`).
+        scorer (Optional[Callable]): The scoring method.
+        threshold (float): Least ρ of a link: the mean of link probability and coherence.
+        first_threshold (Optional[float]): A lower one for the best link of a doc. None is TAGME: the same for
+            every link.
+        max_length (int): Longest mention, in words.
+        min_link_probability (float): Least link probability of a spot.
+        min_commonness (float): Least commonness of a candidate, τ of TAGME. The most common one stays.
+        vote_margin (float): Of the candidates whose votes are at most this share below the most, the most
+            common one is taken, ε of TAGME.
+        candidates (int): Most candidates of a mention.
+        label (str): Entity label where the entity has none of its own.
+        existing_ents (str): What happens to entities of earlier components: "overwrite" drops those
+            that overlap with a link, "keep" drops links that overlap with them, "replace" drops all.
+        gold_key (str): Span group of reference docs with the gold links; without it, their entities.
+        """
+        self.name = name
+        self.scorer = scorer
+        self.dictionary_path = dictionary
+        self._dictionary: Optional[AnchorDictionary] = None
+        self.cfg: Dict[str, Any] = {
+            "threshold": threshold,
+            "first_threshold": first_threshold,
+            "max_length": max_length,
+            "min_link_probability": min_link_probability,
+            "min_commonness": min_commonness,
+            "vote_margin": vote_margin,
+            "candidates": candidates,
+            "label": label,
+            "existing_ents": existing_ents,
+            "gold_key": gold_key,
+        }
+        self.check_settings()
+
+    def check_settings(self) -> None:
+        """Check the values in `cfg`, also after they were changed."""
+        share: Rule = (lambda x: 0.0 <= x <= 1.0, "between 0 and 1")
+        rules: Dict[str, Rule] = {
+            **threshold_rules(self.cfg),
+            "max_length": (lambda x: x >= 1, "at least 1"),
+            "min_link_probability": share,
+            "min_commonness": share,
+            "vote_margin": share,
+            "candidates": (lambda x: x >= 1, "at least 1"),
+            "existing_ents": (lambda x: x in EXISTING_ENTS, f"one of {', '.join(EXISTING_ENTS)}"),
+        }
+        check_settings(self.name, self.cfg, rules)
+
+    @property
+    def index(self) -> AnchorDictionary:
+        """RETURNS (AnchorDictionary): The dictionary, which knows the entities as the index of `elq_linker`
+        does.
+        """
+        if self._dictionary is None:
+            if self.dictionary_path is None:
+                raise ELQError(Errors.E070.format(name=self.name))
+            self._dictionary = AnchorDictionary.open(self.dictionary_path)
+        return self._dictionary
+
+    # ------------------------------------------------------------------ prediction
+
+    def __call__(self, doc: Doc) -> Doc:
+        """RETURNS (Doc): The doc with its links."""
+        self.set_annotations([doc], self.predict([doc]))
+        return doc
+
+    def pipe(self, stream: Iterable[Doc], *, batch_size: int = 128) -> Iterator[Doc]:
+        """Link a stream of docs, a batch at a time.
+
+        YIELDS (Doc): The docs in order.
+        """
+        error_handler = self.get_error_handler()
+        for docs in util.minibatch(stream, size=batch_size):
+            try:
+                self.set_annotations(docs, self.predict(docs))
+                yield from docs
+            except Exception as err:
+                error_handler(self.name, self, docs, err)
+
+    def predict(self, docs: Iterable[Doc]) -> List[List[Link]]:
+        """Find and link the mentions of a batch, without changing the docs.
+
+        docs (Iterable[Doc]): The docs.
+        RETURNS (List[List[Link]]): Per doc, the links by position. The score is ρ, that of an alternative its
+            commonness.
+        """
+        docs = list(docs)
+        spans, anchors = find_spots(docs, self.index.find, max_length=self.cfg["max_length"])
+        probabilities = self.index.link_probability(anchors)
+        kept = np.flatnonzero(probabilities >= self.cfg["min_link_probability"])
+        kept = kept[is_whole(spans[kept], probabilities[kept])]
+        spans, probabilities = spans[kept], probabilities[kept]
+        places = to_docs(docs, spans)
+        owners = np.asarray([owner for owner, _, _ in places], dtype="int64")
+        choice = self._choose(anchors[kept], owners)
+        rho = (probabilities + coherence(owners, choice.entities[choice.chosen], self.index.relatedness)) / 2
+        threshold = self.cfg["threshold"]
+        accepted = accept_mentions(
+            spans,
+            np.log(rho),
+            owners,
+            log_threshold=math.log(threshold),
+            log_first=math.log(self.cfg["first_threshold"] or threshold),
+        )
+        links: List[List[Link]] = [[] for _ in docs]
+        for i, (owner, start, end) in enumerate(places):
+            if accepted[i]:
+                links[owner].append(self._make_link(start, end, choice, i, float(rho[i])))
+        return links
+
+    def link_spans(self, docs: Sequence[Doc], spans: Sequence[Sequence[Span]]) -> List[List[Link]]:
+        """Link given mentions: the entity of each is decided, the mention is believed.
+
+        docs (Sequence[Doc]): The docs.
+        spans (Sequence[Sequence[Span]]): The mentions of each doc; they may overlap.
+        RETURNS (List[List[Link]]): Per doc, the links in the order of the spans. The score is the
+            commonness of the entity. A span that is no name of the dictionary gets no link.
+        """
+        given = [(owner, span) for owner, own in enumerate(spans) for span in own]
+        keys = np.asarray([name_key(span.text) for _, span in given], dtype="uint64")
+        anchors = self.index.find(keys)
+        known = np.flatnonzero(anchors >= 0)
+        choice = self._choose(anchors[known], np.asarray([given[i][0] for i in known], dtype="int64"))
+        links: List[List[Link]] = [[] for _ in docs]
+        for i, (owner, span) in enumerate(given[j] for j in known):
+            score = float(choice.commonness[choice.chosen[i]])
+            links[owner].append(self._make_link(span.start, span.end, choice, i, score))
+        return links
+
+    def _choose(self, anchors: Array, docs: Array) -> "Choice":
+        """RETURNS (Choice): The candidates of spots, given by anchor and doc, and which are taken."""
+        sizes, entities, commonness = self.index.senses(
+            anchors, min_commonness=self.cfg["min_commonness"], candidates=self.cfg["candidates"]
+        )
+        votes = collect_votes(docs, sizes, entities, commonness, relatedness=self.index.relatedness)
+        return Choice(sizes, entities, commonness, choose(votes, sizes, margin=self.cfg["vote_margin"]))
+
+    def _make_link(self, start: int, end: int, choice: "Choice", spot: int, score: float) -> Link:
+        positions = choice.of(spot)
+        entities = [self.index.entity(int(choice.entities[i])) for i in positions]
+        alternatives = [
+            Alternative(entity.id, entity.title, float(choice.commonness[i]))
+            for i, entity in zip(positions, entities, strict=True)
+        ]
+        best = entities[0]
+        return Link(start, end, best.id, best.title, best.label or self.cfg["label"], score, alternatives)
+
+    def set_annotations(self, docs: Iterable[Doc], links: List[List[Link]]) -> None:
+        """Write links to the docs: entities, scores, titles and alternatives.
+
+        docs (Iterable[Doc]): The docs.
+        links (List[List[Link]]): What `predict` returned for them.
+        """
+        write_links(docs, links, existing_ents=self.cfg["existing_ents"])
+
+    # ------------------------------------------------------------------ on disk
+
+    def to_bytes(self, *, exclude: Iterable[str] = ()) -> bytes:
+        """Serialize to bytes. The dictionary is not in them, only where it is and what it must be.
+
+        exclude (Iterable[str]): Fields to leave out: cfg, dictionary.
+        RETURNS (bytes): The serialized component.
+        """
+        serialize: Dict[str, Callable[[], Any]] = {
+            "cfg": lambda: srsly.json_dumps(self.cfg),
+            "dictionary": lambda: srsly.json_dumps(self._record(None)),
+        }
+        return util.to_bytes(serialize, exclude)
+
+    def from_bytes(self, bytes_data: bytes, *, exclude: Iterable[str] = ()) -> "ELQTagme":
+        """Load from bytes and open the dictionary they name.
+
+        bytes_data (bytes): What `to_bytes` returned.
+        exclude (Iterable[str]): Fields to leave out: cfg, dictionary.
+        RETURNS (ELQTagme): The component.
+        """
+        deserialize: Dict[str, Callable[[Any], Any]] = {
+            "cfg": lambda b: self.cfg.update(srsly.json_loads(b)),
+            "dictionary": lambda b: self._open(srsly.json_loads(b), None),
+        }
+        util.from_bytes(bytes_data, deserialize, exclude)
+        return self
+
+    def to_disk(self, path: Union[str, Path], *, exclude: Iterable[str] = ()) -> None:
+        """Save to a folder, with the place of the dictionary.
+
+        path (Union[str, Path]): The folder.
+        exclude (Iterable[str]): Fields to leave out: cfg, dictionary.
+        """
+        folder = Path(path)
+        serialize: Dict[str, Callable[[Path], Any]] = {
+            "cfg": lambda p: srsly.write_json(p, self.cfg),
+            "dictionary": lambda p: srsly.write_json(p, self._record(folder)),
+        }
+        util.to_disk(path, serialize, exclude)
+
+    def from_disk(self, path: Union[str, Path], *, exclude: Iterable[str] = ()) -> "ELQTagme":
+        """Load from a folder and open the dictionary it names.
+
+        path (Union[str, Path]): The folder.
+        exclude (Iterable[str]): Fields to leave out: cfg, dictionary.
+        RETURNS (ELQTagme): The component.
+        """
+        folder = Path(path)
+        deserialize: Dict[str, Callable[[Path], Any]] = {
+            "cfg": lambda p: self.cfg.update(deserialize_config(p)),
+            "dictionary": lambda p: self._open(srsly.read_json(p), folder),
+        }
+        util.from_disk(path, deserialize, exclude)
+        return self
+
+    def _record(self, folder: Optional[Path]) -> Dict[str, Any]:
+        """Where the dictionary is, from `folder` and from the root, and how it was named."""
+        if self._dictionary is None and self.dictionary_path is None:
+            return {}
+        paths = record_place(self.index.path, folder)
+        return {"given": self.dictionary_path, "paths": paths, "stamp": self.index.stamp}
+
+    def _open(self, record: Dict[str, Any], folder: Optional[Path]) -> None:
+        # another one that was named when loading is opened when it is needed
+        if not record or self.dictionary_path != record["given"]:
+            return
+        place = find_place(record["paths"], folder, message=Errors.E074, name=self.name)
+        dictionary = AnchorDictionary.open(place)
+        if dictionary.stamp != record["stamp"]:
+            raise ELQError(
+                Errors.E076.format(
+                    path=place, name=self.name, found=dictionary.stamp, expected=record["stamp"]
+                )
+            )
+        self._dictionary = dictionary
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The candidates of spots, those of each spot together, the most common first, and which were chosen.
+
+    sizes (Array): (spots,) how many candidates each spot has, at least one.
+    entities, commonness (Array): (candidates,) positions in the catalogue, and the share of the name's links.
+    chosen (Array): (spots,) the candidate of each, counted over all candidates.
+    """
+
+    sizes: Array
+    entities: Array
+    commonness: Array
+    chosen: Array
+
+    def of(self, spot: int) -> List[int]:
+        """RETURNS (List[int]): The candidates of a spot, the chosen one first."""
+        begin = int(self.sizes[:spot].sum())
+        best = int(self.chosen[spot])
+        return [best, *(i for i in range(begin, begin + int(self.sizes[spot])) if i != best)]
+
+
+def is_whole(spans: Array, probabilities: Array) -> Array:
+    """Tell spots from mere parts: a spot inside of a longer one that is at least as likely a link.
+
+    spans (Array): (spots, 2) half-open token ranges, each once, by start.
+    probabilities (Array): (spots,) link probabilities.
+    RETURNS (Array): (spots,) bool.
+    """
+    longest = int((spans[:, 1] - spans[:, 0]).max(initial=0))
+    begins = np.searchsorted(spans[:, 0], spans[:, 0] - longest)
+    sizes = np.searchsorted(spans[:, 0], spans[:, 0], side="right") - begins
+    inner, outer = np.repeat(np.arange(len(spans)), sizes), ranges(begins, sizes)
+    is_part = (inner != outer) & (spans[outer, 1] >= spans[inner, 1])
+    is_part &= probabilities[outer] >= probabilities[inner]
+    return np.bincount(inner, is_part, minlength=len(spans)) == 0
+
+
+def collect_votes(
+    docs: Array, sizes: Array, entities: Array, commonness: Array, *, relatedness: Relatedness
+) -> Array:
+    """The votes for each candidate: every other spot of the doc gives the mean, over its own candidates, of
+    relatedness times commonness.
+
+    docs, sizes (Array): (spots,) the doc of each spot, ascending, and how many candidates it has.
+    entities, commonness (Array): (candidates,) of the spots in order.
+    relatedness (Relatedness): From two arrays of entities to how related they are, pair by pair.
+    RETURNS (Array): (candidates,) the sum of votes.
+    """
+    begins = np.cumsum(sizes) - sizes
+    one, other = _pairs(docs)
+    blocks = sizes[one] * sizes[other]
+    inside = ranges(np.zeros(len(blocks), dtype="int64"), blocks)
+    width = np.repeat(sizes[other], blocks)
+    first = np.repeat(begins[one], blocks) + inside // width
+    second = np.repeat(begins[other], blocks) + inside % width
+    related = relatedness(entities[first], entities[second])
+    weights = commonness / np.repeat(sizes, sizes)
+    votes = np.bincount(first, related * weights[second], minlength=len(entities))
+    return votes + np.bincount(second, related * weights[first], minlength=len(entities))
+
+
+def choose(votes: Array, sizes: Array, *, margin: float) -> Array:
+    """Disambiguate by threshold: the most common of the candidates that have about the most votes.
+
+    votes (Array): (candidates,) those of each spot together, the most common first.
+    sizes (Array): (spots,) how many candidates each spot has, at least one.
+    margin (float): How far below the most votes counts as about the same, as a share of them.
+    RETURNS (Array): (spots,) the candidate chosen, counted over all candidates.
+    """
+    if not len(sizes):
+        return np.zeros(0, dtype="int64")
+    begins = np.cumsum(sizes) - sizes
+    most = np.repeat(np.maximum.reduceat(votes, begins), sizes)
+    positions = np.where(votes >= (1 - margin) * most, np.arange(len(votes)), len(votes))
+    return np.minimum.reduceat(positions, begins)
+
+
+def coherence(docs: Array, entities: Array, relatedness: Relatedness) -> Array:
+    """How related the entity of each spot is to the other entities of its doc, on average.
+
+    docs, entities (Array): (spots,) the doc of each spot, ascending, and its entity.
+    RETURNS (Array): (spots,) from 0 to 1; 0 where there is no other entity.
+    """
+    if not len(docs):
+        return np.zeros(0)
+    # an entity that a doc names twice counts once, where it is named first
+    pairs = docs * (entities.max() + 1) + entities
+    _, first, inverse = np.unique(pairs, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    places = first[order]
+    one, other = _pairs(docs[places])
+    related = relatedness(entities[places[one]], entities[places[other]])
+    count = np.bincount(np.append(one, other), minlength=len(places))
+    total = np.bincount(np.append(one, other), np.append(related, related), minlength=len(places))
+    means = np.empty(len(places))
+    means[order] = total / np.maximum(count, 1)
+    return means[inverse]
+
+
+def _pairs(docs: Array) -> Tuple[Array, Array]:
+    """RETURNS (Tuple[Array, Array]): (pairs,) all pairs of items of one doc that stand near each other, the
+    earlier and the later one.
+    """
+    places = np.arange(len(docs))
+    ends = np.minimum(np.searchsorted(docs, docs, side="right"), places + 1 + _WINDOW)
+    return np.repeat(places, ends - places - 1), ranges(places + 1, ends - places - 1)

@@ -1,0 +1,1 @@
+"""Arithmetic over arrays: spans, losses, decoding, negatives."""

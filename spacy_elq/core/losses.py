@@ -1,0 +1,63 @@
+"""The two losses of the paper: `value, gradient = loss(...)`."""
+
+from typing import Tuple
+
+import numpy as np
+
+from ..types import Array
+
+
+def mention_loss(scores: Array, targets: Array) -> Tuple[float, Array]:
+    """L_MD: binary cross-entropy over all candidate spans, averaged.
+
+    scores (Array): (spans,) mention logits.
+    targets (Array): (spans,) 1 for gold mentions, 0 for the rest.
+    RETURNS (Tuple[float, Array]): The loss and its gradient (spans,).
+    """
+    if not len(scores):
+        return 0.0, np.zeros_like(scores)
+    losses = np.logaddexp(0.0, scores) - targets * scores
+    gradient = (_sigmoid(scores) - targets) / len(scores)
+    return float(losses.mean()), gradient
+
+
+def softmax_linking_loss(similarities: Array, targets: Array) -> Tuple[float, Array]:
+    """L_ED: minus the log probability of the gold entity under a softmax, averaged over mentions.
+
+    similarities (Array): (mentions, entities), minus infinity where an entity does not compete.
+    targets (Array): (mentions,) the column of the gold entity.
+    RETURNS (Tuple[float, Array]): The loss and its gradient (mentions, entities).
+    """
+    n_mentions = len(targets)
+    if not n_mentions:
+        return 0.0, np.zeros_like(similarities)
+    shifted = similarities - similarities.max(axis=1, keepdims=True)
+    log_probs = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    picked = (np.arange(n_mentions), targets)
+    gradient = np.exp(log_probs)
+    gradient[picked] -= 1.0
+    return float(-log_probs[picked].mean()), gradient / n_mentions
+
+
+def binary_linking_loss(similarities: Array, targets: Array) -> Tuple[float, Array]:
+    """The loss of the published code: binary cross-entropy of every competing entity, averaged.
+
+    The arguments and results are those of `softmax_linking_loss`.
+    """
+    competes = np.isfinite(similarities)
+    total = int(competes.sum())
+    if not total:
+        return 0.0, np.zeros_like(similarities)
+    gold = np.zeros_like(similarities)
+    gold[np.arange(len(targets)), targets] = 1.0
+    logits = np.where(competes, similarities, 0.0)
+    losses = np.where(competes, np.logaddexp(0.0, logits) - gold * logits, 0.0)
+    gradient = np.where(competes, _sigmoid(logits) - gold, 0.0)
+    return float(losses.sum() / total), gradient / total
+
+
+LINKING_LOSSES = {"softmax": softmax_linking_loss, "binary": binary_linking_loss}
+
+
+def _sigmoid(X: Array) -> Array:
+    return 0.5 * (1.0 + np.tanh(0.5 * X))

@@ -1,0 +1,127 @@
+"""Augmenters for training corpora: questions as hurried people type them, sentences as short as questions."""
+
+import random
+from itertools import pairwise
+from typing import Callable, Iterator, List, Tuple
+
+from spacy.language import Language
+from spacy.tokens import Doc, Span
+from spacy.training import Example
+
+from ..pipeline.gold import GOLD_KEY, gold_spans
+
+Augmenter = Callable[[Language, Example], Iterator[Example]]
+
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
+_SHORTEST = 4
+
+
+def build_typo_augmenter(level: float = 0.2, gold_key: str = GOLD_KEY) -> Augmenter:
+    """Build a corpus augmenter that misspells names.
+
+    level (float): Share of the questions with gold links that get a typo in each of their mentions.
+    gold_key (str): Span group of the reference docs with the gold links.
+    RETURNS (Callable): The augmenter, for `[corpora.train.augmenter]`.
+    """
+
+    def augment(nlp: Language, example: Example) -> Iterator[Example]:
+        spans = _separate_gold(example.reference, gold_key)
+        if not spans or random.random() >= level:
+            yield example
+        else:
+            yield _misspell(nlp, example.reference, spans, gold_key)
+
+    return augment
+
+
+def build_clip_augmenter(shortest: int = 5, longest: int = 15, gold_key: str = GOLD_KEY) -> Augmenter:
+    """Build a corpus augmenter that cuts sentences to the length of questions.
+
+    Each time another piece is taken, around one of the gold links; links are never cut in two.
+
+    shortest (int): Tokens of the shortest piece.
+    longest (int): Tokens of the longest piece, but for a link at its edge.
+    gold_key (str): Span group of the reference docs with the gold links.
+    RETURNS (Augmenter): The augmenter, for `[corpora.train.augmenter]`.
+    """
+
+    def augment(nlp: Language, example: Example) -> Iterator[Example]:
+        reference = example.reference
+        spans = gold_spans(reference, key=gold_key)
+        length = random.randint(shortest, longest)
+        if spans and len(reference) > length:
+            centre = random.choice(spans)
+            bounds = max(0, centre.end - length), min(centre.start, len(reference) - length)
+            start = random.randint(min(bounds), max(bounds))
+            example = _clip(nlp, reference, *_widen(start, start + length, spans), spans, gold_key)
+        yield example
+
+    return augment
+
+
+def _widen(start: int, end: int, spans: List[Span]) -> Tuple[int, int]:
+    """RETURNS (Tuple[int, int]): The range, made larger until it cuts no span in two."""
+    cut = [span for span in spans if span.start < end and span.end > start]
+    wider = min([start, *(span.start for span in cut)]), max([end, *(span.end for span in cut)])
+    return wider if wider == (start, end) else _widen(*wider, spans)
+
+
+def _clip(nlp: Language, reference: Doc, start: int, end: int, spans: List[Span], gold_key: str) -> Example:
+    """RETURNS (Example): A piece of a text, with the links in it."""
+    piece = reference[start:end]
+    inside = [span for span in spans if span.start >= start and span.end <= end]
+    places = [(span.start_char - piece.start_char, span.end_char - piece.start_char) for span in inside]
+    return _make_example(nlp, piece.text, reference, inside, places, gold_key)
+
+
+def add_typo(text: str) -> str:
+    """Drop, swap, double or replace one letter inside a text, not its first or last. Short texts stay."""
+    if len(text) < _SHORTEST:
+        return text
+    i = random.randrange(1, len(text) - 1)
+    before, letter, after = text[:i], text[i], text[i + 1 :]
+    variants = [
+        before + after,
+        before + after[0] + letter + after[1:],
+        before + letter + letter + after,
+        before + random.choice(_LETTERS) + after,
+    ]
+    return random.choice(variants)
+
+
+def _separate_gold(reference: Doc, gold_key: str) -> List[Span]:
+    """RETURNS (List[Span]): The gold links by position, or none where they overlap."""
+    spans = sorted(gold_spans(reference, key=gold_key), key=lambda span: span.start)
+    return [] if any(a.end > b.start for a, b in pairwise(spans)) else spans
+
+
+def _misspell(nlp: Language, reference: Doc, spans: List[Span], gold_key: str) -> Example:
+    """RETURNS (Example): The question with a typo in each of its mentions."""
+    text, at, places = "", 0, []
+    for span in spans:
+        text += reference.text[at : span.start_char]
+        typed = add_typo(span.text)
+        places.append((len(text), len(text) + len(typed)))
+        text += typed
+        at = span.end_char
+    return _make_example(nlp, text + reference.text[at:], reference, spans, places, gold_key)
+
+
+def _make_example(
+    nlp: Language,
+    text: str,
+    reference: Doc,
+    spans: List[Span],
+    places: List[Tuple[int, int]],
+    gold_key: str,
+) -> Example:
+    """RETURNS (Example): A text made of a reference doc, its gold links at new places."""
+    doc = nlp.make_doc(text)
+    copies = [
+        doc.char_span(*place, label=span.label_, kb_id=span.kb_id_)
+        for span, place in zip(spans, places, strict=True)
+    ]
+    doc.spans[gold_key] = [copy for copy in copies if copy is not None]
+    # what is known of the question, such as whether every mention is marked
+    doc.user_data.update({key: value for key, value in reference.user_data.items() if isinstance(key, str)})
+    return Example(nlp.make_doc(text), doc)

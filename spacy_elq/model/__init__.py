@@ -1,0 +1,1 @@
+"""The thinc models and the encoders behind them."""

@@ -1,0 +1,150 @@
+"""The question tower: rows, the mention scorer and, where widths differ, a projection."""
+
+from typing import Any, Callable, List, Optional, Tuple
+
+from spacy.tokens import Doc
+from thinc.api import Model, glorot_uniform_init, to_numpy
+from thinc.types import Floats2d
+
+from ..types import Array, Entity, Rows
+from .rows import with_rows
+
+TowerOutput = Tuple[Rows, Array]
+PairInput = Tuple[List[Doc], List[Entity]]
+
+
+def build_question_tower(tok2vec: Model) -> Model[List[Doc], TowerOutput]:
+    """Build the model of `elq_linker`.
+
+    tok2vec (Model): `spacy-elq.WordPieceListener.v1` for the word pieces of a `transformer`
+        component, or any spaCy tok2vec architecture for tokens.
+    RETURNS (Model[List[Doc], TowerOutput]): Gives the rows, their vectors as wide as the entity vectors
+        (`nO`), and (rows, 3) start, end and inside scores, in host memory. Its `backprop` takes the
+        gradients of both.
+    """
+    return Model(
+        "elq_question_tower",
+        _forward,
+        init=_init,
+        layers=[with_rows(tok2vec), projection(), linear(nO=3)],
+        dims={"nO": None},
+    )
+
+
+def _init(model: Model, X: Optional[List[Doc]] = None, Y: Any = None) -> None:
+    rows, project, mention_scorer = model.layers
+    rows.initialize(X=X)
+    width = rows.get_dim("nO")
+    project.set_dim("nI", width)
+    project.set_dim("nO", model.get_dim("nO"))
+    mention_scorer.set_dim("nI", width)
+    project.initialize()
+    mention_scorer.initialize()
+    # start from the prior that about one span in fifty is a mention, not every second one
+    mention_scorer.set_param("b", model.ops.asarray1f([-2.0, -2.0, 0.0]))
+
+
+def _forward(
+    model: Model[List[Doc], TowerOutput], docs: List[Doc], is_train: bool
+) -> Tuple[TowerOutput, Callable]:
+    with_rows_, project, mention_scorer = model.layers
+    rows, bp_rows = with_rows_(docs, is_train)
+    vectors, bp_vectors = project(rows.vectors, is_train)
+    logits, bp_logits = mention_scorer(rows.vectors, is_train)
+
+    def backprop(gradients: Tuple[Any, Any]) -> Any:
+        d_vectors, d_logits = (model.ops.asarray(d, dtype="f") for d in gradients)
+        return bp_rows(bp_vectors(d_vectors) + bp_logits(d_logits))
+
+    return (rows.with_vectors(to_numpy(vectors)), to_numpy(logits)), backprop
+
+
+def projection() -> Model[Floats2d, Floats2d]:
+    """RETURNS (Model[Floats2d, Floats2d]): A linear layer that has no parameters, and does nothing, where
+    both widths are the same.
+    """
+    model = linear()
+    model.name, model.init = "elq_projection", _project_init
+    return model
+
+
+def _project_init(model: Model, X: Any = None, Y: Any = None) -> None:
+    if model.get_dim("nO") != model.get_dim("nI"):
+        _linear_init(model)
+
+
+def linear(nO: Optional[int] = None) -> Model[Floats2d, Floats2d]:
+    """RETURNS (Model[Floats2d, Floats2d]): thinc's `Linear`, of which the product of a few rows and columns
+    takes a fraction of the time.
+    """
+    return Model(
+        "linear",
+        _linear_forward,
+        init=_linear_init,
+        dims={"nI": None, "nO": nO},
+        params={"W": None, "b": None},
+    )
+
+
+def _linear_init(model: Model, X: Any = None, Y: Any = None) -> None:
+    nO, nI = model.get_dim("nO"), model.get_dim("nI")
+    model.set_param("W", glorot_uniform_init(model.ops, (nO, nI)))
+    model.set_param("b", model.ops.alloc1f(nO))
+
+
+def _linear_forward(
+    model: Model[Floats2d, Floats2d], X: Floats2d, is_train: bool
+) -> Tuple[Floats2d, Callable[[Floats2d], Floats2d]]:
+    if not model.has_param("W"):
+        return X, lambda dY: dY
+    W: Any = model.get_param("W")
+    Y = X @ W.T + model.get_param("b")
+
+    def backprop(dY: Floats2d) -> Floats2d:
+        model.inc_grad("b", dY.sum(axis=0))
+        model.inc_grad("W", dY.T @ X)
+        return dY @ W
+
+    return Y, backprop
+
+
+def build_pair_tower(
+    tok2vec: Model, entity_encoder: Model[List[Entity], Floats2d]
+) -> Model[PairInput, TowerOutput]:
+    """Build the model of `elq_pairs`: both encoders, to be trained together.
+
+    tok2vec (Model): As in `QuestionTower`.
+    entity_encoder (Model): `spacy-elq.EntityTower.v1`.
+    RETURNS (Model[PairInput, TowerOutput]): From docs and entities to the rows of the docs and
+        (entities, width), in host memory. Its `backprop` takes the gradients of both.
+    """
+    return Model(
+        "elq_pair_tower",
+        _pair_forward,
+        init=_pair_init,
+        layers=[with_rows(tok2vec), projection(), entity_encoder],
+    )
+
+
+def _pair_init(model: Model, X: Optional[List[Doc]] = None, Y: Any = None) -> None:
+    rows, project, entity_encoder = model.layers
+    rows.initialize(X=X)
+    project.set_dim("nI", rows.get_dim("nO"))
+    project.set_dim("nO", entity_encoder.get_dim("nO"))
+    project.initialize()
+
+
+def _pair_forward(
+    model: Model[PairInput, TowerOutput], inputs: PairInput, is_train: bool
+) -> Tuple[TowerOutput, Callable]:
+    with_rows_, project, entity_encoder = model.layers
+    rows, bp_rows = with_rows_(inputs[0], is_train)
+    vectors, bp_vectors = project(rows.vectors, is_train)
+    entities, bp_entities = entity_encoder(inputs[1], is_train)
+
+    def backprop(gradients: Tuple[Any, Any]) -> Any:
+        d_vectors, d_entities = (model.ops.asarray(d, dtype="f") for d in gradients)
+        bp_entities(d_entities)
+        return bp_rows(bp_vectors(d_vectors))
+
+    return (rows.with_vectors(to_numpy(vectors)), to_numpy(entities)), backprop

@@ -1,0 +1,1 @@
+"""The components, and what else touches docs."""

@@ -1,0 +1,242 @@
+"""The component `elq_pairs`: trains the question encoder and the entity encoder together, the stage before
+`elq_linker`. It annotates nothing.
+"""
+
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple, Union
+
+import numpy as np
+import srsly
+from spacy import util
+from spacy.language import Language
+from spacy.pipeline.pipe import deserialize_config
+from spacy.pipeline.trainable_pipe import TrainablePipe
+from spacy.tokens import Doc
+from spacy.training import Example, validate_examples, validate_get_examples
+from spacy.vocab import Vocab
+from thinc.api import Config, Model, Optimizer, set_dropout_rate
+
+from ..core.losses import softmax_linking_loss
+from ..core.spans import pool_spans, to_row_spans
+from ..errors import ELQError, Errors
+from ..index import Records, open_catalogue
+from ..model.towers import PairInput, TowerOutput
+from ..types import Array, Entity
+from .gold import GOLD_KEY, Gold, collect_gold, span_texts
+
+DEFAULT_CONFIG = Config().from_str(
+    """
+[elq_pairs]
+gold_key = "gold_links"
+same_name = 1
+title_only = 0.0
+
+[elq_pairs.model]
+@architectures = "spacy-elq.PairTower.v1"
+
+[elq_pairs.model.tok2vec]
+@architectures = "spacy-elq.WordPieceListener.v1"
+upstream = "*"
+"""
+)["elq_pairs"]
+
+
+@Language.factory("elq_pairs", default_config=DEFAULT_CONFIG, default_score_weights={"elq_pairs_acc": 1.0})
+def make_elq_pairs(
+    nlp: Language,
+    name: str,
+    model: Model[PairInput, TowerOutput],
+    gold_key: str,
+    same_name: int,
+    title_only: float,
+) -> "ELQPairs":
+    """Build an `elq_pairs`; see `ELQPairs` for the settings."""
+    return ELQPairs(nlp.vocab, model, name, gold_key=gold_key, same_name=same_name, title_only=title_only)
+
+
+class ELQPairs(TrainablePipe):
+    """Brings a mention in its context and its entity together, away from the other entities of the batch."""
+
+    def __init__(
+        self,
+        vocab: Vocab,
+        model: Model[PairInput, TowerOutput],
+        name: str = "elq_pairs",
+        *,
+        gold_key: str = GOLD_KEY,
+        same_name: int = 1,
+        title_only: float = 0.0,
+    ) -> None:
+        """Make the component. It has no catalogue yet: `initialize` gives one.
+
+        vocab (Vocab): The shared vocabulary.
+        model (Model): The pair tower.
+        name (str): Name of the component.
+        gold_key (str): Span group of reference docs with the gold links; without it, their entities.
+        same_name (int): How many wrong entities that bear the mention's text as a name join the negatives of
+            each mention, drawn at random. 0 leaves the gold entities of the batch, as in the paper.
+        title_only (float): Share of the entities of a batch whose description is left out, so that entities
+            of which the catalogue has only the title are learnt as well.
+        """
+        self.vocab = vocab
+        self.model = model
+        self.name = name
+        self.cfg: Dict[str, Any] = {"gold_key": gold_key, "same_name": same_name, "title_only": title_only}
+        self._records: Optional[Records] = None
+        self._random = np.random.default_rng(0)
+
+    def initialize(
+        self,
+        get_examples: Callable[[], Iterable[Example]],
+        *,
+        nlp: Optional[Language] = None,
+        catalogue: Optional[Path] = None,
+    ) -> None:
+        """Prepare for training.
+
+        get_examples (Callable[[], Iterable[Example]]): Gives the training examples.
+        nlp (Optional[Language]): The pipeline.
+        catalogue (Optional[Path]): entities.jsonl, with the entities of the gold links.
+        """
+        validate_get_examples(get_examples, "ELQPairs.initialize")
+        if catalogue is None:
+            raise ELQError(Errors.E047.format(name=self.name))
+        self._records = open_catalogue(Path(catalogue))
+        self.model.initialize(X=[example.x for example in islice(get_examples(), 10)])  # type: ignore[arg-type]
+
+    def predict(self, docs: Iterable[Doc]) -> None:
+        """Nothing to predict."""
+
+    def set_annotations(self, docs: Iterable[Doc], scores: None) -> None:
+        """Nothing to write."""
+
+    def update(
+        self,
+        examples: Iterable[Example],
+        *,
+        drop: float = 0.0,
+        sgd: Optional[Optimizer] = None,
+        losses: Optional[Dict[str, float]] = None,
+    ) -> Dict[str, float]:
+        """Learn from a batch. Arguments and result are those of every trainable component."""
+        losses = {} if losses is None else losses
+        losses.setdefault(self.name, 0.0)
+        examples = list(examples)
+        validate_examples(examples, "ELQPairs.update")
+        records = self._require_records()
+        gold = collect_gold(examples, records.positions, key=self.cfg["gold_key"])
+        docs = [example.predicted for example in examples]
+        if not (gold.positions >= 0).any():
+            return losses
+        texts = span_texts(docs, gold.spans)
+        pool = np.union1d(gold.positions[gold.positions >= 0], self._same_name(records, texts, gold))
+        set_dropout_rate(self.model, drop)
+        output, backprop = self.model.begin_update((docs, self._draw_texts(records, pool)))
+        loss, gradients = _get_loss(output, gold, pool)
+        backprop(gradients)  # type: ignore[arg-type]
+        if sgd is not None:
+            self.finish_update(sgd)
+        losses[self.name] += loss
+        return losses
+
+    def _draw_texts(self, records: Records, pool: Array) -> List[Entity]:
+        """RETURNS (List[Entity]): The entities, some without their description."""
+        is_bare = self._random.random(len(pool)) < self.cfg["title_only"]
+        entities = [records.get(int(position)) for position in pool]
+        return [replace(e, description="") if bare else e for e, bare in zip(entities, is_bare, strict=True)]
+
+    def _same_name(self, records: Records, texts: List[str], gold: Gold) -> Array:
+        """RETURNS (Array): Positions of wrong entities with the names of the mentions, drawn at random."""
+        owners, entities, _ = records.match_names(texts)
+        wrong = (entities != gold.positions[owners]) & (gold.positions[owners] >= 0)
+        owners, entities = owners[wrong], entities[wrong]
+        order = np.lexsort((self._random.random(len(owners)), owners))
+        owners, entities = owners[order], entities[order]
+        rank = np.arange(len(owners)) - np.searchsorted(owners, owners)
+        return entities[rank < self.cfg["same_name"]]
+
+    def score(self, examples: Iterable[Example], **kwargs: Any) -> Dict[str, Any]:
+        """Link the gold mentions among all gold entities of the examples.
+
+        RETURNS (Dict[str, Any]): `elq_pairs_acc`, how many come out right.
+        """
+        records = self._require_records()
+        hits: List[Array] = []
+        examples = list(examples)
+        pool = np.unique(collect_gold(examples, records.positions, key=self.cfg["gold_key"]).positions)
+        pool = pool[pool >= 0]
+        entities = self._encode(records, pool)
+        for batch in util.minibatch(examples, 128):
+            gold = collect_gold(batch, records.positions, key=self.cfg["gold_key"])
+            rows, _ = self.model.layers[0].predict([example.predicted for example in batch]), None
+            rows = rows.with_vectors(self.model.layers[1].predict(rows.vectors))
+            mentions, kept, _ = _pool_gold(rows, gold)
+            if len(mentions):
+                hits.append(pool[(mentions @ entities.T).argmax(axis=1)] == gold.positions[kept])
+        flat = np.concatenate(hits) if hits else np.zeros(0)
+        return {"elq_pairs_acc": float(flat.mean()) if len(flat) else None}
+
+    def _encode(self, records: Records, pool: Array, batch_size: int = 128) -> Array:
+        tower = self.model.layers[2]
+        parts = [
+            tower.predict([records.get(int(p)) for p in pool[begin : begin + batch_size]])
+            for begin in range(0, len(pool), batch_size)
+        ]
+        return np.concatenate(parts) if parts else np.zeros((0, tower.get_dim("nO")), dtype="float32")
+
+    def to_disk(self, path: Union[str, Path], *, exclude: Iterable[str] = ()) -> None:
+        """Save to a folder; its subfolder `encoder` is the entity encoder, for `spacy elq encode`.
+
+        path (Union[str, Path]): The folder.
+        exclude (Iterable[str]): Fields to leave out: vocab, cfg, model, encoder.
+        """
+        serialize: Dict[str, Callable[[Path], Any]] = {
+            "cfg": lambda p: srsly.write_json(p, self.cfg),
+            "vocab": lambda p: self.vocab.to_disk(p, exclude=exclude),
+            "model": lambda p: self.model.to_disk(p),
+            "encoder": lambda p: self.model.layers[2].attrs["encoder"].to_disk(p),
+        }
+        util.to_disk(path, serialize, exclude)
+
+    def from_disk(self, path: Union[str, Path], *, exclude: Iterable[str] = ()) -> "ELQPairs":
+        """Load from a folder.
+
+        path (Union[str, Path]): The folder.
+        exclude (Iterable[str]): Fields to leave out: vocab, cfg, model.
+        RETURNS (ELQPairs): The component.
+        """
+        deserialize: Dict[str, Callable[[Path], Any]] = {
+            "cfg": lambda p: self.cfg.update(deserialize_config(p)),
+            "vocab": lambda p: self.vocab.from_disk(p, exclude=exclude),
+            "model": lambda p: self.model.from_disk(p),
+        }
+        util.from_disk(path, deserialize, exclude)
+        return self
+
+    def _require_records(self) -> Records:
+        if self._records is None:
+            raise ELQError(Errors.E047.format(name=self.name))
+        return self._records
+
+
+def _pool_gold(rows: Any, gold: Gold) -> Tuple[Array, Array, Callable[[Array], Array]]:
+    """RETURNS (Tuple): Vectors of the gold mentions that can be used, which they are, and the callback."""
+    row_spans = to_row_spans(rows, gold.spans)
+    kept = (gold.positions >= 0) & (row_spans[:, 1] > row_spans[:, 0])
+    mentions, backprop = pool_spans(rows.vectors, row_spans[kept])
+    return mentions, kept, backprop
+
+
+def _get_loss(output: TowerOutput, gold: Gold, pool: Array) -> Tuple[float, Tuple[Array, Array]]:
+    """RETURNS (Tuple[float, Tuple[Array, Array]]): The loss, d_vectors and d_entities."""
+    rows, entities = output
+    mentions, kept, bp_mentions = _pool_gold(rows, gold)
+    targets = np.searchsorted(pool, gold.positions[kept])
+    similarities = (mentions @ entities.T).astype("float64")
+    loss, d_similarities = softmax_linking_loss(similarities, targets)
+    return loss, (
+        bp_mentions((d_similarities @ entities).astype(mentions.dtype)),
+        (d_similarities.T @ mentions).astype(entities.dtype),
+    )

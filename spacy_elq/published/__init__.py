@@ -1,0 +1,1 @@
+"""The published ELQ models: their files, and the pipelines made of them."""

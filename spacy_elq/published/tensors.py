@@ -1,0 +1,172 @@
+"""Files that `torch.save` wrote, as memory-mapped arrays: nothing in them is executed, and nothing is loaded
+before it is used. Both layouts are read: the zip file of today and the stream of torch before 1.6.
+"""
+
+import pickle
+import struct
+import zipfile
+from collections import OrderedDict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Callable, Dict, List, Tuple, Union
+
+import numpy as np
+
+from ..errors import ELQError, Errors
+from ..types import Array
+
+_ZIP = b"PK\x03\x04"
+_MAGIC, _PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
+_DTYPES = {
+    "FloatStorage": "<f4",
+    "DoubleStorage": "<f8",
+    "HalfStorage": "<f2",
+    "LongStorage": "<i8",
+    "IntStorage": "<i4",
+    "ShortStorage": "<i2",
+    "CharStorage": "<i1",
+    "ByteStorage": "<u1",
+    "BoolStorage": "?",
+}
+Tensors = Union[Array, Dict[str, Array]]
+
+
+@dataclass(frozen=True)
+class _Storage:
+    """Numbers of a file by the name they have there."""
+
+    key: str
+    dtype: np.dtype
+    count: int
+
+
+@dataclass(frozen=True)
+class _Tensor:
+    """A part of a storage."""
+
+    storage: _Storage
+    offset: int
+    shape: Tuple[int, ...]
+    strides: Tuple[int, ...]
+
+
+def read_tensors(path: Path) -> Tensors:
+    """Open a file of `torch.save` that holds a tensor, or a dict of tensors such as a checkpoint.
+
+    path (Path): The file.
+    RETURNS (Tensors): Memory-mapped arrays.
+    RAISES (ELQError): If it holds anything else, or is truncated.
+    """
+    if not path.is_file():
+        raise ELQError(Errors.E022.format(path=path, hint="Expected a file that torch.save wrote."))
+    try:
+        found, offsets = _read_zip(path) if _is_zip(path) else _read_stream(path)
+    except (pickle.UnpicklingError, EOFError, KeyError, IndexError, struct.error, zipfile.BadZipFile) as err:
+        problem = str(err) or type(err).__name__
+        raise ELQError(Errors.E049.format(path=path, problem=problem)) from None
+    except (AttributeError, TypeError, ValueError, UnicodeDecodeError, ImportError) as err:
+        raise ELQError(Errors.E049.format(path=path, problem=f"not a torch file ({err})")) from None
+    if isinstance(found, _Tensor):
+        return _map(path, found, offsets)
+    if isinstance(found, dict) and all(isinstance(value, _Tensor) for value in found.values()):
+        return {str(key): _map(path, value, offsets) for key, value in found.items()}
+    raise ELQError(Errors.E049.format(path=path, problem="it holds something else than tensors"))
+
+
+def read_matrix(path: Path) -> Array:
+    """RETURNS (Array): (rows, width) float32, all that a file of `torch.save` holds, memory-mapped."""
+    matrix = read_tensors(path)
+    if isinstance(matrix, dict) or matrix.ndim != 2 or matrix.dtype != np.float32:
+        raise ELQError(Errors.E049.format(path=path, problem="it holds something else than a float32 matrix"))
+    return matrix
+
+
+def _is_zip(path: Path) -> bool:
+    if zipfile.is_zipfile(path):
+        return True
+    with path.open("rb") as file_:
+        if file_.read(4) == _ZIP:
+            raise pickle.UnpicklingError("it is truncated (a zip file without its end)")
+    return False
+
+
+def _read_zip(path: Path) -> Tuple[Any, Dict[str, int]]:
+    """RETURNS (Tuple[Any, Dict[str, int]]): What was saved, and where each storage begins in the file."""
+    offsets: Dict[str, int] = {}
+    with zipfile.ZipFile(path) as archive, path.open("rb") as file_:
+        records = [info for info in archive.infolist() if info.filename.endswith("/data.pkl")]
+        if len(records) != 1:
+            raise pickle.UnpicklingError("no data.pkl in it")
+        root = records[0].filename[: -len("data.pkl")]
+        for info in archive.infolist():
+            if info.filename.startswith(f"{root}data/"):
+                if info.compress_type != zipfile.ZIP_STORED:
+                    raise pickle.UnpicklingError("compressed numbers, which torch does not write")
+                file_.seek(info.header_offset + 26)
+                name_length, extra_length = struct.unpack("<HH", file_.read(4))
+                offsets[info.filename[len(root) + 5 :]] = info.header_offset + 30 + name_length + extra_length
+        with archive.open(records[0]) as data:
+            return _Unpickler(data).load(), offsets  # type: ignore[arg-type]
+
+
+def _read_stream(path: Path) -> Tuple[Any, Dict[str, int]]:
+    """RETURNS (Tuple[Any, Dict[str, int]]): As `_read_zip`, for the layout before torch 1.6."""
+    with path.open("rb") as file_:
+        if _Unpickler(file_).load() != _MAGIC or _Unpickler(file_).load() != _PROTOCOL:
+            raise pickle.UnpicklingError("not a file of torch.save")
+        _Unpickler(file_).load()  # the machine it was written on
+        unpickler = _Unpickler(file_)
+        found, keys = unpickler.load(), _Unpickler(file_).load()
+        storages = {storage.key: storage for storage in unpickler.storages}
+        offsets: Dict[str, int] = {}
+        at = file_.tell()
+        for key in keys:
+            offsets[key] = at + 8  # the count stands before the numbers
+            at = offsets[key] + storages[key].count * storages[key].dtype.itemsize
+        return found, offsets
+
+
+class _Unpickler(pickle.Unpickler):
+    """Makes descriptions of tensors; anything else in the file is refused."""
+
+    def __init__(self, file_: BinaryIO) -> None:
+        super().__init__(file_, encoding="utf-8")
+        self.storages: List[_Storage] = []
+
+    def find_class(self, module: str, name: str) -> Any:
+        """RETURNS (Any): What stands for a class or function that is named in the file."""
+        allowed: Dict[Tuple[str, str], Callable] = {
+            ("collections", "OrderedDict"): OrderedDict,
+            ("torch._utils", "_rebuild_tensor_v2"): _rebuild_tensor,
+            ("torch._utils", "_rebuild_parameter"): lambda tensor, *_: tensor,
+        }
+        if (module, name) in allowed:
+            return allowed[module, name]
+        if module == "torch" and name in _DTYPES:
+            return np.dtype(_DTYPES[name])
+        raise pickle.UnpicklingError(f"{module}.{name} in it, which is no tensor")
+
+    def persistent_load(self, saved_id: Any) -> _Storage:
+        """RETURNS (_Storage): What a tensor is a part of."""
+        if not isinstance(saved_id, tuple) or saved_id[0] != "storage":
+            raise pickle.UnpicklingError("something in it that is no tensor")
+        storage = _Storage(str(saved_id[2]), saved_id[1], int(saved_id[4]))
+        self.storages.append(storage)
+        return storage
+
+
+def _rebuild_tensor(storage: _Storage, offset: int, shape: Any, strides: Any, *_: Any) -> _Tensor:
+    return _Tensor(storage, offset, tuple(shape), tuple(strides))
+
+
+def _map(path: Path, tensor: _Tensor, offsets: Dict[str, int]) -> Array:
+    storage = tensor.storage
+    begin, size = offsets[storage.key], path.stat().st_size
+    end = begin + storage.count * storage.dtype.itemsize
+    if end > size:
+        raise ELQError(Errors.E049.format(path=path, problem=f"it is truncated ({size} of {end} bytes)"))
+    if not np.prod(tensor.shape):
+        return np.zeros(tensor.shape, dtype=storage.dtype)
+    numbers: Array = np.memmap(path, dtype=storage.dtype, mode="r", offset=begin, shape=(storage.count,))
+    strides = tuple(stride * storage.dtype.itemsize for stride in tensor.strides)
+    return np.lib.stride_tricks.as_strided(numbers[tensor.offset :], tensor.shape, strides, writeable=False)

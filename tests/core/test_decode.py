@@ -1,0 +1,138 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import scored_spans
+
+from spacy_elq.core.decode import (
+    accept_mentions,
+    choose_mentions,
+    is_first,
+    joint_scores,
+    keep_mentions,
+    log_sigmoid,
+)
+
+
+def naive_greedy(spans, scores, log_threshold):
+    order = sorted(range(len(spans)), key=lambda i: (-scores[i], spans[i][0], spans[i][1]))
+    taken, chosen = set(), []
+    for i in order:
+        tokens = set(range(*spans[i]))
+        if scores[i] >= log_threshold and not tokens & taken:
+            taken |= tokens
+            chosen.append(i)
+    return sorted(chosen)
+
+
+def test_log_sigmoid():
+    np.testing.assert_allclose(log_sigmoid(np.asarray([0.0, -800.0, 800.0])), [np.log(0.5), -800.0, 0.0])
+
+
+def test_joint_score_is_mention_times_entity():
+    similarities = np.asarray([[2.0, 1.0, -np.inf]])
+    joint = joint_scores(log_sigmoid(np.asarray([0.3])), similarities)
+    mention = 1 / (1 + np.exp(-0.3))
+    entity = np.exp([2.0, 1.0]) / np.exp([2.0, 1.0]).sum()
+    np.testing.assert_allclose(np.exp(joint[0]), [*(mention * entity), 0.0])
+
+
+def test_joint_scores_of_large_similarities_are_finite():
+    joint = joint_scores(np.asarray([-0.01]), np.asarray([[5000.0, 4999.0]]))
+    assert np.isfinite(joint).all()
+
+
+def test_a_mention_without_candidates_has_no_probability():
+    similarities = np.asarray([[-np.inf, -np.inf], [1.0, 1.0]])
+    with np.errstate(all="raise"):
+        joint = joint_scores(np.log([0.5, 0.5]), similarities)
+    np.testing.assert_allclose(np.exp(joint), [[0.0, 0.0], [0.25, 0.25]])
+
+
+def test_joint_scores_of_nothing():
+    assert joint_scores(np.zeros(0), np.zeros((0, 10))).shape == (0, 10)
+
+
+def test_a_doc_keeps_what_reaches_the_threshold_else_its_best():
+    log_probs = np.log([0.9, 0.1, 0.3, 0.05, 0.2, 0.4])
+    docs = np.asarray([0, 0, 2, 2, 2, 3])
+    kept = keep_mentions(log_probs, docs, log_threshold=np.log(0.4), max_mentions=2)
+    assert kept.tolist() == [0, 2, 4, 5]
+
+
+def test_without_fallback_only_the_threshold_counts():
+    kept = keep_mentions(np.log([0.9, 0.1]), np.asarray([0, 1]), log_threshold=np.log(0.5), max_mentions=0)
+    assert kept.tolist() == [0]
+
+
+@pytest.mark.parametrize("max_mentions", [0, 50])
+def test_nothing_to_keep(max_mentions):
+    nothing = np.zeros(0)
+    kept = keep_mentions(nothing, nothing.astype(int), log_threshold=-1.0, max_mentions=max_mentions)
+    assert kept.tolist() == []
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(-5, 0)), max_size=12), st.integers(1, 3))
+def test_keep_is_what_a_plain_loop_keeps(pairs, max_mentions):
+    docs = np.asarray(sorted(d for d, _ in pairs), dtype="int64")
+    log_probs = np.asarray([s for _, s in pairs], dtype="float64") + np.linspace(0, 0.1, len(pairs))
+    kept = keep_mentions(log_probs, docs, log_threshold=-2.0, max_mentions=max_mentions)
+    expected = []
+    for doc in set(docs.tolist()):
+        mine = [i for i in range(len(docs)) if docs[i] == doc]
+        good = [i for i in mine if log_probs[i] >= -2.0]
+        expected += good or sorted(mine, key=lambda i: -log_probs[i])[:max_mentions]
+    assert kept.tolist() == sorted(expected)
+
+
+@given(scored_spans(), st.integers(-7, 1))
+def test_chosen_mentions_are_the_greedy_ones(scored, log_threshold):
+    spans, scores = scored
+    chosen = choose_mentions(spans, scores, log_threshold=log_threshold)
+    assert chosen.tolist() == naive_greedy(spans.tolist(), scores, log_threshold)
+
+
+@given(scored_spans())
+def test_chosen_mentions_do_not_overlap(scored):
+    spans, scores = scored
+    chosen = spans[choose_mentions(spans, scores, log_threshold=-10.0)]
+    tokens = [token for start, end in chosen for token in range(start, end)]
+    assert len(tokens) == len(set(tokens))
+
+
+@given(scored_spans(), st.integers(-6, 0))
+def test_a_higher_threshold_only_takes_away(scored, log_threshold):
+    spans, scores = scored
+    every = choose_mentions(spans, scores, log_threshold=-10.0)
+    some = choose_mentions(spans, scores, log_threshold=log_threshold)
+    assert some.tolist() == [i for i in every if scores[i] >= log_threshold]
+
+
+@given(scored_spans())
+def test_the_threshold_before_the_search_changes_no_link(scored):
+    """The paper keeps mentions by their own probability first; its code takes the best 50 first."""
+    spans, scores = scored
+    joint = scores - 0.5
+    docs = np.zeros(len(spans), dtype=int)
+    kept = keep_mentions(scores, docs, log_threshold=-3.0, max_mentions=0)
+    chosen = kept[choose_mentions(spans[kept], joint[kept], log_threshold=-3.0)]
+    assert chosen.tolist() == choose_mentions(spans, joint, log_threshold=-3.0).tolist()
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(-5, 0)), max_size=12))
+def test_first_is_the_best_of_its_doc_and_the_earliest_of_equals(pairs):
+    docs, scores = (np.asarray([pair[i] for pair in pairs], dtype="int64") for i in range(2))
+    best = {
+        d: max(range(len(pairs)), key=lambda i: (docs[i] == d, scores[i], -i)) for d in set(docs.tolist())
+    }
+    assert np.flatnonzero(is_first(scores, docs)).tolist() == sorted(best.values())
+
+
+def test_only_the_best_mention_of_a_doc_has_the_lower_threshold():
+    # two docs: the tokens 0 to 9 and 10 to 19
+    spans = np.asarray([[0, 2], [1, 3], [5, 6], [7, 8], [10, 11], [12, 13]])
+    scores = np.asarray([-2.0, -2.5, -1.0, -3.0, -3.0, -9.0])
+    docs = np.asarray([0, 0, 0, 0, 1, 1])
+    accepted = accept_mentions(spans, scores, docs, log_threshold=-2.0, log_first=-4.0)
+    # overlaps, lower than the threshold and not the best, the best of its doc, lower than both thresholds
+    assert accepted.tolist() == [True, False, True, False, True, False]
