@@ -17,8 +17,8 @@ from spacy_elq.cli.bench import bench_in_turn
 from spacy_elq.cli.evaluate import evaluate
 from spacy_elq.cli.report import write_html
 from spacy_elq.cli.threshold import threshold
+from spacy_elq.corpora.gold import LOST, gold_spans
 from spacy_elq.index import EntityIndex
-from spacy_elq.pipeline.gold import LOST, gold_spans
 from spacy_elq.pipeline.scorer import METRICS
 
 app = typer.Typer(help=__doc__, no_args_is_help=True)

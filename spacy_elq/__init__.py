@@ -1,5 +1,30 @@
 """One-pass entity linking for questions, as a spaCy component (`elq_linker`)."""
 
-from .about import __version__
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, List
 
-__all__ = ["__version__"]
+if TYPE_CHECKING:
+    from .index import EntityIndex
+    from .model.entity_encoder import EntityEncoder
+    from .types import Entity, Link
+
+__version__ = "0.2.0"
+__all__ = ["Entity", "EntityEncoder", "EntityIndex", "Link", "__version__"]
+
+# imported when they are asked for: torch, transformers and FAISS take seconds
+_HOMES = {
+    "Entity": ".types",
+    "EntityEncoder": ".model.entity_encoder",
+    "EntityIndex": ".index",
+    "Link": ".types",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name], __name__), name)
+
+
+def __dir__() -> List[str]:
+    return sorted(__all__)

@@ -13,12 +13,12 @@ from hypothesis import settings
 from spacy.language import Language
 from spacy.tokens import Doc
 from spacy.training import Example
-from spacy_elq.baselines.tagme.component.dictionary import AnchorDictionary, build_dictionary
 from tagme_world import build, write_world
 from thinc.api import fix_random_seed
 from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel, BertTokenizerFast
 
 from spacy_elq.baselines.spacy_kb import build_kb_loader
+from spacy_elq.baselines.tagme.dictionary import AnchorDictionary, build_dictionary
 from spacy_elq.corpora import Report, questions_to_docs, read_questions
 from spacy_elq.index import EntityIndex, build_index, encode_catalogue
 from spacy_elq.model.entity_encoder import EntityEncoder

@@ -25,7 +25,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from spacy_elq.baselines.tagme.component.dictionary import AnchorDictionary, build_dictionary
+from spacy_elq.baselines.tagme.dictionary import AnchorDictionary, build_dictionary
 
 ENTITIES = [
     {"id": "P", "title": "Mercury (planet)"},

@@ -6,17 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spacy_elq.catalogue import (
-    count_entities,
-    entity_from_dict,
-    entity_names,
-    entity_to_dict,
-    find_words,
-    normalize_name,
-    read_catalogue,
-    skeleton,
-)
+from spacy_elq.catalogue import count_entities, entity_from_dict, entity_to_dict, read_catalogue
 from spacy_elq.errors import ELQError
+from spacy_elq.names import entity_names, find_words, normalize_name, skeleton
 from spacy_elq.types import Entity
 
 GOOD = '{"id": "E1", "title": "Paris"}'

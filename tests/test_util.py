@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from spacy_elq import util as threads
-from spacy_elq.pipeline import linker  # noqa: F401  (which sets the threads)
 
 COUNT = "from test_util import count_threads; print(*count_threads())"
 

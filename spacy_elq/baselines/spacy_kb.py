@@ -11,9 +11,9 @@ from spacy.pipeline import EntityLinker
 from spacy.tokens import Doc, Span
 from spacy.vocab import Vocab
 
+from ..corpora.gold import GOLD_KEY
 from ..errors import ELQError, Errors
 from ..index import EntityIndex
-from ..pipeline.gold import GOLD_KEY
 from ..pipeline.scorer import ScoresLinks
 from ..types import Alternative, Array, Entity, Link
 from .tagme.dictionary import AnchorDictionary

@@ -16,8 +16,8 @@ from spacy.util import load_model
 from tqdm import tqdm
 
 from ..baselines.spacy_kb import KBLinker
+from ..corpora.gold import gold_spans
 from ..errors import ELQError, Errors
-from ..pipeline.gold import gold_spans
 from ..types import Linker
 
 app = typer.Typer(

@@ -14,7 +14,8 @@ from spacy.util import minibatch
 from wasabi import msg
 
 from ..corpora.base import KIND
-from ..pipeline.gold import align_span, gold_spans
+from ..corpora.gold import gold_spans
+from ..pipeline.gold import align_span
 from ..pipeline.scorer import count_links, find_errors, is_linked, mention_of
 from ..types import Entities, Linker
 from ._util import command, load_pipeline, process, read_docs, read_gold, set_settings

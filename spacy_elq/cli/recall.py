@@ -7,7 +7,8 @@ import srsly
 import typer
 from wasabi import msg
 
-from ..pipeline.gold import align_span, gold_spans
+from ..corpora.gold import gold_spans
+from ..pipeline.gold import align_span
 from ._util import command, load_pipeline, process, read_gold, set_settings
 
 

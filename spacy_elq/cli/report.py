@@ -12,8 +12,8 @@ from spacy.tokens import Doc
 from wasabi import msg
 
 from ..corpora.base import KIND
+from ..corpora.gold import GOLD_KEY, gold_spans
 from ..errors import ELQError, Errors
-from ..pipeline.gold import GOLD_KEY, gold_spans
 from ..pipeline.scorer import METRICS, is_linked, is_weak_match, match, mention_of
 from ._util import command, read_docs
 from .evaluate import predictions_path

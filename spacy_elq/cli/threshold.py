@@ -8,9 +8,9 @@ import typer
 from spacy.training import Example
 from wasabi import msg
 
+from ..corpora.gold import LOST, gold_spans
 from ..errors import ELQError, Errors
 from ..index import EntityIndex
-from ..pipeline.gold import LOST, gold_spans
 from ..pipeline.scorer import is_weak_match, match, mention_of
 from ..types import Array, Linker
 from ._util import command, load_pipeline, process, read_gold, save_pipeline, set_settings

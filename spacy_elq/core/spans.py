@@ -100,3 +100,9 @@ def pool_spans(vectors: Array, row_spans: Array) -> Tuple[Array, Callable[[Array
         return d_vectors
 
     return means.astype(vectors.dtype), backprop
+
+
+def ranges(begins: Array, sizes: Array) -> Array:
+    """RETURNS (Array): The numbers from each begin on, as many as its size says, one after the other."""
+    first = np.cumsum(sizes) - sizes
+    return np.arange(sizes.sum()) + np.repeat(begins - first, sizes)

@@ -8,7 +8,7 @@ from spacy.language import Language
 from spacy.tokens import Doc, Span
 from spacy.training import Example
 
-from ..pipeline.gold import GOLD_KEY, gold_spans
+from .gold import GOLD_KEY, gold_spans
 
 Augmenter = Callable[[Language, Example], Iterator[Example]]
 

@@ -8,7 +8,7 @@ from spacy.language import Language
 from spacy.tokens import Doc, Span
 from spacy.util import filter_spans
 
-from ..pipeline.gold import COMPLETE, GOLD_KEY, LOST
+from .gold import COMPLETE, GOLD_KEY, LOST
 
 KIND = "kind"
 

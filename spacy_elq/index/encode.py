@@ -5,7 +5,7 @@ import multiprocessing
 import shutil
 from functools import partial
 from pathlib import Path
-from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple, Union
+from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
 
 import numpy as np
 from tqdm import tqdm
@@ -13,15 +13,12 @@ from tqdm import tqdm
 from .. import util as threads
 from ..catalogue import count_entities, read_catalogue
 from ..errors import ELQError, Errors
-from ..published.tensors import read_matrix
 from ..types import Array, Encoder, Entity
-from .backend import build_backend, default_factory, plan_backend, read_hnsw_settings
-from .entity_index import SEARCH, VECTORS, EntityIndex
+from .entity_index import VECTORS, EntityIndex
 from .records import ROLES, Records, write_records
-from .store import META, bytes_to_copy, check_disk, commit, link_or_copy, write_json
+from .store import META, check_disk, commit, write_json
 
 DONE = "done.json"
-_ROWS = 4096
 # what a process of `encode_catalogue(n_process=...)` works on
 _own_shards: Optional["_Shards"] = None
 
@@ -162,61 +159,6 @@ def _copy_known(entities: List[Entity], known: EntityIndex, vectors: Array) -> A
 
 def _texts(entity: Entity) -> Tuple[str, str, Tuple[str, ...]]:
     return entity.title, entity.description, entity.aliases
-
-
-def import_index(
-    entities: Iterable[Entity],
-    vectors: Path,
-    output: Path,
-    encoder: Encoder,
-    *,
-    search: Optional[Path] = None,
-    factory: Optional[str] = None,
-    progress: bool = False,
-) -> EntityIndex:
-    """Make an index of vectors that were encoded elsewhere.
-
-    entities (Iterable[Entity]): The catalogue.
-    vectors (Path): Their vectors, a file of `torch.save` with a matrix: it is copied piece by piece.
-    encoder (Encoder): What encoded them, and will encode entities that come later.
-    search (Optional[Path]): A FAISS file over the vectors, used as it is; None builds one by `factory`.
-    RETURNS (EntityIndex): The index.
-    """
-    shape = read_matrix(vectors).shape
-    if search is None:
-        settings, bytes_ = plan_backend(shape, factory=factory or default_factory(*shape))
-    else:
-        settings, bytes_ = read_hnsw_settings(search, shape), bytes_to_copy([search], output)
-    check_disk(output, 4 * shape[0] * shape[1] + bytes_)
-    work = output / "partial"
-    work.mkdir(parents=True)
-    count, digest = write_records(entities, work)
-    if count != shape[0]:
-        raise ELQError(Errors.E051.format(vectors=shape[0], entities=count))
-    _copy_vectors(vectors, work / VECTORS, progress=progress)
-    if search is None:
-        copied = np.load(work / VECTORS, mmap_mode="r")
-        build_backend(copied, work / SEARCH, settings=settings, progress=progress)
-    else:
-        link_or_copy(search, work / SEARCH)
-    stamp = {**encoder.settings, "fingerprint": encoder.fingerprint}
-    roles = [VECTORS, *ROLES] + ([SEARCH] if (work / SEARCH).exists() else [])
-    commit(output, work, {"catalogue": digest, "encoder": stamp, "backend": settings}, roles)
-    return EntityIndex.open(output)
-
-
-def _copy_vectors(source: Path, target: Path, *, progress: bool) -> None:
-    """Copy a matrix that torch wrote into a file of numpy."""
-    shape = read_matrix(source).shape
-    header = {"descr": "<f4", "fortran_order": False, "shape": shape}
-    bar = tqdm(total=shape[0], desc="Vectors", unit=" entities", disable=not progress)
-    with target.open("wb") as file_, bar:
-        np.lib.format.write_array_header_1_0(file_, header)
-        for begin in range(0, shape[0], _ROWS):
-            # mapped anew: pages that were read count as memory as long as their mapping is there
-            rows = np.ascontiguousarray(read_matrix(source)[begin : begin + _ROWS])
-            file_.write(rows.data)
-            bar.update(len(rows))
 
 
 def _prepare(catalogue: Path, work: Path, stamp: Dict[str, Any]) -> Tuple[str, List[int]]:

@@ -11,14 +11,8 @@ from typing import Any, Iterable, List, Sequence, Tuple
 
 import numpy as np
 
-from ..catalogue import (
-    entity_from_dict,
-    entity_names,
-    entity_to_dict,
-    normalize_name,
-    read_catalogue,
-    skeleton,
-)
+from ..catalogue import entity_from_dict, entity_to_dict, read_catalogue
+from ..names import entity_names, normalize_name, skeleton
 from ..types import Array, Entity
 from .pieces import Pieces
 

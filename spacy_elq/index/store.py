@@ -6,6 +6,7 @@ is killed before leaves the old one as it was.
 
 import json
 import os
+import re
 import shutil
 import uuid
 from pathlib import Path
@@ -16,9 +17,8 @@ from ..errors import ELQError, Errors
 FORMAT = 2
 META = "meta.json"
 INDEX_MESSAGES = {"missing": Errors.E030, "damaged": Errors.E031, "format": Errors.E032}
-# what the names of the files of an index begin with, and those of a dictionary of anchors
-_STEMS = {"records", "offsets", "ids", "names", "popularity", "vectors", "search"}
-_STEMS |= {"anchors", "counts", "begins", "senses", "weights", "inlinks"}
+# what the names of our files look like: a role and the stamp of its writer
+_OURS = re.compile(r"[a-z]+-[0-9a-f]{8}\.(npy|jsonl|faiss)")
 
 
 def read_meta(
@@ -85,7 +85,7 @@ def write_meta(folder: Path, meta: Dict[str, Any]) -> None:
     write_json(folder / META, meta)
     named = {entry["name"] for entry in meta["files"].values()}
     for path in folder.iterdir():
-        if path.name not in named and path.name.rpartition("-")[0] in _STEMS and path.is_file():
+        if path.name not in named and _OURS.fullmatch(path.name) and path.is_file():
             path.unlink()
 
 

@@ -28,7 +28,8 @@ from ..errors import ELQError, Errors, Warnings
 from ..index import EntityIndex, copy_index, find_place, record_place
 from ..types import Alternative, Array, Link
 from .annotate import EXISTING_ENTS, write_links
-from .gold import collect_gold, find_owners, span_texts, to_docs
+from .batch import find_owners, span_texts, to_docs
+from .gold import collect_gold
 from .scorer import ScoresLinks
 from .settings import Rule, check_settings, threshold_rules
 

@@ -20,11 +20,13 @@ from thinc.api import Config, Model, Optimizer, set_dropout_rate
 
 from ..core.losses import softmax_linking_loss
 from ..core.spans import pool_spans, to_row_spans
+from ..corpora.gold import GOLD_KEY
 from ..errors import ELQError, Errors
 from ..index import Records, open_catalogue
 from ..model.towers import PairInput, TowerOutput
 from ..types import Array, Entity
-from .gold import GOLD_KEY, Gold, collect_gold, span_texts
+from .batch import span_texts
+from .gold import Gold, collect_gold
 
 DEFAULT_CONFIG = Config().from_str(
     """

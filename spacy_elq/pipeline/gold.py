@@ -4,15 +4,11 @@ from dataclasses import dataclass
 from typing import Callable, Iterable, List, Optional, Sequence, Tuple
 
 import numpy as np
-from spacy.tokens import Doc, Span
+from spacy.tokens import Span
 from spacy.training import Example
 
+from ..corpora.gold import COMPLETE, GOLD_KEY, gold_spans
 from ..types import Array
-
-GOLD_KEY = "gold_links"
-# keys of `user_data` of reference docs: whether every mention is marked, and how many gold links were lost
-COMPLETE = "complete"
-LOST = "lost"
 
 
 @dataclass(frozen=True)
@@ -31,16 +27,6 @@ class Gold:
     misfits: int
     ids: List[str]
     complete: Array
-
-
-def gold_spans(reference: Doc, *, key: str = GOLD_KEY) -> List[Span]:
-    """The gold links of a doc: the span group where there is one (nothing is lost there, mentions may
-    overlap), else the entities that have a kb_id.
-
-    RETURNS (List[Span]): Spans with `kb_id_`.
-    """
-    spans = reference.spans.get(key, reference.ents)
-    return [span for span in spans if span.kb_id_]
 
 
 def align_span(example: Example, span: Span) -> Optional[Tuple[int, int]]:
@@ -82,35 +68,3 @@ def collect_gold(
     positions = find_positions(ids) if ids else np.zeros(0, dtype="int64")
     array = np.asarray(spans, dtype="int64").reshape(-1, 2)
     return Gold(array, positions, misfits, ids, np.asarray(complete, dtype=bool))
-
-
-def to_docs(docs: Sequence[Doc], spans: Array) -> List[Tuple[int, int, int]]:
-    """RETURNS (List[Tuple[int, int, int]]): The doc of each span of a batch, and its range in that doc."""
-    owners, offsets = find_owners(docs, spans)
-    return list(zip(owners.tolist(), *(spans - offsets[owners, None]).T.tolist(), strict=True))
-
-
-def find_owners(docs: Sequence[Doc], spans: Array) -> Tuple[Array, Array]:
-    """RETURNS (Tuple[Array, Array]): (spans,) the doc of each span of a batch, and (docs,) the place of the
-    first token of each doc.
-    """
-    lengths = np.asarray([len(doc) for doc in docs])
-    ends = np.cumsum(lengths)
-    return np.searchsorted(ends, spans[:, 0], side="right"), ends - lengths
-
-
-def to_batch(docs: Sequence[Doc], spans: Sequence[Sequence[Span]]) -> Array:
-    """RETURNS (Array): (spans, 2) token ranges of the spans of each doc, counted over the whole batch."""
-    lengths = np.asarray([len(doc) for doc in docs], dtype="int64")
-    offsets = np.cumsum(lengths) - lengths
-    places = [
-        (offset + span.start, offset + span.end)
-        for offset, own in zip(offsets, spans, strict=True)
-        for span in own
-    ]
-    return np.asarray(places, dtype="int64").reshape(-1, 2)
-
-
-def span_texts(docs: Sequence[Doc], spans: Array) -> List[str]:
-    """RETURNS (List[str]): The texts of spans of a batch."""
-    return [docs[owner][start:end].text for owner, start, end in to_docs(docs, spans)]

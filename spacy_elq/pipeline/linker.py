@@ -14,11 +14,13 @@ from ..core.decode import keep_mentions, log_sigmoid
 from ..core.losses import mention_loss
 from ..core.negatives import Negatives
 from ..core.spans import enumerate_spans, overlap_any, pool_spans, score_spans, to_row_spans
+from ..corpora.gold import GOLD_KEY
 from ..index import EntityIndex
 from ..model.towers import TowerOutput
 from ..types import Array, Link, Rows
 from .base import IndexedLinker
-from .gold import GOLD_KEY, Gold, collect_gold, span_texts, to_batch
+from .batch import span_texts, to_batch
+from .gold import Gold, collect_gold
 from .scorer import SCORE_WEIGHTS, linker_score
 from .settings import Rule
 

@@ -9,8 +9,9 @@ from spacy.tokens import Doc, Span
 from spacy.training import Example
 from spacy.util import minibatch
 
+from ..corpora.gold import GOLD_KEY, LOST, gold_spans
 from ..types import Link
-from .gold import GOLD_KEY, LOST, align_span, gold_spans
+from .gold import align_span
 
 Mention = Tuple[int, int, str]
 Error = Tuple[Optional[Mention], Optional[Mention]]

@@ -15,9 +15,11 @@ from tqdm import tqdm
 
 from ..catalogue import count_entities, read_catalogue
 from ..errors import ELQError, Errors
-from ..index import EntityIndex, import_index, read_hnsw_settings
+from ..index import EntityIndex
+from ..index.backend import read_hnsw_settings
 from ..model.entity_encoder import EntityEncoder, write_encoder
 from ..types import Array
+from .index import import_index
 from .tensors import read_matrix, read_tensors
 
 QUESTIONS, ENTITIES = "context_encoder.bert_model.", "cand_encoder.bert_model."

@@ -1,9 +1,9 @@
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from spacy_elq.baselines.blink.component.boundaries import boundary_log_probs, boundary_loss, score_boundaries
 from strategies import numeric_gradient, rows
 
+from spacy_elq.baselines.blink.boundaries import boundary_log_probs, boundary_loss, score_boundaries
 from spacy_elq.types import Rows
 
 

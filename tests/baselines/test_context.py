@@ -2,11 +2,11 @@ import numpy as np
 import pytest
 import spacy
 import torch
-from spacy_elq.baselines.blink.component.context import build_context_tower
 from spacy_transformers.architectures import create_TransformerModel_v3
 from spacy_transformers.span_getters import configure_get_doc_spans
 from transformers import AutoModel, AutoTokenizer
 
+from spacy_elq.baselines.blink.context import build_context_tower
 from spacy_elq.errors import ELQError
 
 TEXTS = ["is mercury a hot planet", "paris, texas", "from georgia to new york city"]
@@ -58,7 +58,7 @@ def test_vectors_are_those_of_the_marked_texts(make_tower, docs, encoder_path, p
 def test_batches_by_length_change_nothing(make_tower, docs, monkeypatch):
     tower = make_tower()
     together = tower.predict((docs, SPANS))
-    monkeypatch.setattr("spacy_elq.baselines.blink.component.context._MENTIONS_AT_ONCE", 1)
+    monkeypatch.setattr("spacy_elq.baselines.blink.context._MENTIONS_AT_ONCE", 1)
     np.testing.assert_allclose(tower.predict((docs, SPANS)), together, atol=1e-5)
 
 
@@ -69,7 +69,7 @@ def test_another_width_is_projected(make_tower, docs):
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
 def test_gradient_of_a_parameter(make_tower, docs, pooling, monkeypatch):
     """Finite differences of a sum of the vectors, weighted, with respect to the bias of the last layer."""
-    monkeypatch.setattr("spacy_elq.baselines.blink.component.context._MENTIONS_AT_ONCE", 2)
+    monkeypatch.setattr("spacy_elq.baselines.blink.context._MENTIONS_AT_ONCE", 2)
     tower = make_tower(width=7, pooling=pooling)
     bias = tower.layers[0].transformer.encoder.layer[-1].output.LayerNorm.bias
     weights = np.random.default_rng(0).normal(size=(4, 7)).astype("f")

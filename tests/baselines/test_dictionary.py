@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from spacy_elq.baselines.tagme.component.dictionary import (
+from tagme_world import ANCHORS, ET, PS, PV, VS, build, sentence
+
+from spacy_elq.baselines.tagme.dictionary import (
     AnchorDictionary,
     build_dictionary,
     count_pages,
     milne_witten,
     ranges,
 )
-from spacy_elq.baselines.tagme.component.spotting import name_key
-from tagme_world import ANCHORS, ET, PS, PV, VS, build, sentence
-
+from spacy_elq.baselines.tagme.spotting import name_key
 from spacy_elq.errors import ELQError
 
 

@@ -1,8 +1,9 @@
 import numpy as np
 import pytest
 import spacy
-from spacy_elq.baselines.blink.component.marking import Marks, Pieces, cut_pieces, find_pieces, mark_mentions
 from transformers import AutoTokenizer
+
+from spacy_elq.baselines.blink.marking import Marks, Pieces, cut_pieces, find_pieces, mark_mentions
 
 MARKS = Marks(cls=1, sep=2, start=3, end=4, pad=0)
 

@@ -4,9 +4,9 @@ import spacy
 from hypothesis import given
 from hypothesis import strategies as st
 from spacy.tokens import Doc
-from spacy_elq.baselines.tagme.component.spotting import enumerate_runs, find_spots, hash_words, name_key
 
-from spacy_elq.catalogue import normalize_name
+from spacy_elq.baselines.tagme.spotting import enumerate_runs, find_spots, hash_words, name_key
+from spacy_elq.names import normalize_name
 
 NLP = spacy.blank("en")
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from spacy.tokens import Doc, Span
 from spacy.training import Example
 from spacy.util import load_config
-from spacy_elq.baselines.tagme.component.component import ELQTagme, choose, coherence, collect_votes, is_whole
 from tagme_world import ET, PS, PV, VS, build
 
+from spacy_elq.baselines.tagme.component import ELQTagme, choose, coherence, collect_votes, is_whole
 from spacy_elq.baselines.tagme.component import component as module
 from spacy_elq.errors import ELQError
 

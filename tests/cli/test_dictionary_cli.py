@@ -3,11 +3,11 @@ import sys
 
 import pytest
 from spacy.cli import app
-from spacy_elq.baselines.tagme.component.dictionary import AnchorDictionary
 from tagme_world import write_world
 from typer.testing import CliRunner
 
 import spacy_elq.cli  # noqa: F401 (adds the commands to spaCy's)
+from spacy_elq.baselines.tagme.dictionary import AnchorDictionary
 
 
 @pytest.fixture

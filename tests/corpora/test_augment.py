@@ -9,7 +9,7 @@ from spacy.training import Example
 from thinc.api import fix_random_seed
 
 from spacy_elq.corpora.augment import add_typo, build_clip_augmenter, build_typo_augmenter
-from spacy_elq.pipeline.gold import COMPLETE, LOST, gold_spans
+from spacy_elq.corpora.gold import COMPLETE, LOST, gold_spans
 
 BLANK = spacy.blank("en")
 

@@ -2,7 +2,7 @@ import pytest
 import spacy
 
 from spacy_elq.corpora import Question, QuestionSpan, Report, questions_to_docs
-from spacy_elq.pipeline.gold import COMPLETE, GOLD_KEY, LOST
+from spacy_elq.corpora.gold import COMPLETE, GOLD_KEY, LOST
 
 NLP = spacy.blank("en")
 

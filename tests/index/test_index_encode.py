@@ -10,9 +10,10 @@ from conftest import ENTITIES
 
 from spacy_elq.catalogue import read_catalogue
 from spacy_elq.errors import ELQError
-from spacy_elq.index import EntityIndex, build_index, encode_catalogue, import_index
+from spacy_elq.index import EntityIndex, build_index, encode_catalogue
 from spacy_elq.index import encode as module
 from spacy_elq.model.entity_encoder import EntityEncoder
+from spacy_elq.published.index import import_index
 
 SHARDS = [["E1", "E2", "E3"], ["E4", "E5", "E6"], ["E7", "E8", "E9"], ["E10"]]
 
@@ -266,7 +267,7 @@ def torch_file(tmp_path):
 def test_vectors_of_elsewhere_are_copied_piece_by_piece(
     tmp_path, index, torch_file, catalogue_path, entity_encoder, monkeypatch
 ):
-    monkeypatch.setattr("spacy_elq.index.encode._ROWS", 3)
+    monkeypatch.setattr("spacy_elq.published.index._ROWS", 3)
     path = torch_file(index.vectors)
     imported = import_index(read_catalogue(catalogue_path), path, tmp_path / "index", entity_encoder)
     np.testing.assert_array_equal(imported.vectors, index.vectors)

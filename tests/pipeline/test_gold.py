@@ -4,7 +4,8 @@ import spacy
 from spacy.tokens import Doc, Span
 from spacy.training import Example
 
-from spacy_elq.pipeline.gold import COMPLETE, GOLD_KEY, align_span, collect_gold, gold_spans
+from spacy_elq.corpora.gold import COMPLETE, GOLD_KEY, gold_spans
+from spacy_elq.pipeline.gold import align_span, collect_gold
 
 VOCAB = spacy.blank("en").vocab
 

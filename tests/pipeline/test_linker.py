@@ -16,10 +16,11 @@ from spacy.tokens import Doc, DocBin, Span
 from spacy.training import Example
 from strategies import numeric_gradient, scored_spans
 
+from spacy_elq.corpora.gold import COMPLETE
 from spacy_elq.errors import ELQError
 from spacy_elq.index import EntityIndex, build_index, encode_catalogue
 from spacy_elq.pipeline import linker as module
-from spacy_elq.pipeline.gold import COMPLETE, collect_gold
+from spacy_elq.pipeline.gold import collect_gold
 
 LINKED = "is paris older than new york city"
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from spacy.tokens import Doc, Span
 from spacy.training import Example
 
-from spacy_elq.pipeline.gold import GOLD_KEY, LOST
+from spacy_elq.corpora.gold import GOLD_KEY, LOST
 from spacy_elq.pipeline.scorer import count_links, find_errors, linker_score, make_linker_scorer, match
 
 VOCAB = spacy.blank("en").vocab

@@ -6,9 +6,9 @@ from collections import OrderedDict
 import numpy as np
 import pytest
 import torch
-from spacy_elq.published.importer.tensors import read_matrix, read_tensors
 
 from spacy_elq.errors import ELQError
+from spacy_elq.published.tensors import read_matrix, read_tensors
 
 both_layouts = pytest.mark.parametrize("is_zip", [True, False], ids=["zip", "stream"])
 

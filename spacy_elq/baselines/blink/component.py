@@ -12,10 +12,12 @@ from spacy.vocab import Vocab
 from thinc.api import Config, Model, Optimizer, set_dropout_rate
 
 from ...core.negatives import Negatives
+from ...corpora.gold import GOLD_KEY
 from ...errors import ELQError, Errors
 from ...index import EntityIndex
 from ...pipeline.base import IndexedLinker
-from ...pipeline.gold import GOLD_KEY, collect_gold, to_batch
+from ...pipeline.batch import to_batch
+from ...pipeline.gold import collect_gold
 from ...pipeline.scorer import SCORE_WEIGHTS, linker_score
 from ...pipeline.settings import Rule
 from ...types import Array, Link

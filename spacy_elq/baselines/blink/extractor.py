@@ -17,10 +17,12 @@ from thinc.api import Config, Linear, Model, Optimizer, set_dropout_rate, to_num
 
 from ...core.decode import keep_mentions
 from ...core.spans import enumerate_spans
+from ...corpora.gold import GOLD_KEY, gold_spans
 from ...errors import ELQError, Errors
 from ...model.rows import with_rows
 from ...model.towers import TowerOutput
-from ...pipeline.gold import GOLD_KEY, collect_gold, gold_spans, to_docs
+from ...pipeline.batch import to_docs
+from ...pipeline.gold import collect_gold
 from ...pipeline.settings import Rule, check_settings
 from ...types import Array
 from .boundaries import boundary_log_probs, boundary_loss, score_boundaries

@@ -10,8 +10,8 @@ import numpy as np
 from spacy.attrs import IDX, LENGTH
 from spacy.tokens import Doc
 
+from ...core.spans import ranges
 from ...types import Array
-from ..tagme.dictionary import ranges
 
 
 @dataclass(frozen=True)

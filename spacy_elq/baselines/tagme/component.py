@@ -14,14 +14,16 @@ from spacy.tokens import Doc, Span
 from thinc.api import Config
 
 from ...core.decode import accept_mentions
+from ...core.spans import ranges
+from ...corpora.gold import GOLD_KEY
 from ...errors import ELQError, Errors
 from ...index import find_place, record_place
 from ...pipeline.annotate import EXISTING_ENTS, write_links
-from ...pipeline.gold import GOLD_KEY, to_docs
+from ...pipeline.batch import to_docs
 from ...pipeline.scorer import ScoresLinks, linker_score
 from ...pipeline.settings import Rule, check_settings, threshold_rules
 from ...types import Alternative, Array, Link
-from .dictionary import AnchorDictionary, ranges
+from .dictionary import AnchorDictionary
 from .spotting import find_spots, name_key
 
 # how many spots on either side have a say, so that long text takes no more time than many short ones

@@ -10,11 +10,13 @@ from typing import Any, Dict, Hashable, Iterable, Iterator, List, Sequence, Tupl
 import numpy as np
 from tqdm import tqdm
 
-from ...catalogue import entity_names, normalize_name, read_catalogue
+from ...catalogue import read_catalogue
+from ...core.spans import ranges
 from ...corpora import Question, guess_format, read_anchors, read_questions
 from ...errors import ELQError, Errors
 from ...index.records import POPULARITY, ROLES, Records, write_records
 from ...index.store import commit, read_meta, work_folder
+from ...names import entity_names, normalize_name
 from ...types import Array, Entity
 from .spotting import enumerate_runs, hash_words, name_key
 
@@ -172,12 +174,6 @@ def milne_witten(first: Array, second: Array, both: Array, *, pages: int) -> Arr
     distance = np.log(most / linked)
     # where every page links to both, the distance is 0, and so would be the divisor
     return np.where(both > 0, np.maximum(1 - distance / np.maximum(np.log(pages / least), 1e-9), 0.0), 0.0)
-
-
-def ranges(begins: Array, sizes: Array) -> Array:
-    """RETURNS (Array): The numbers from each begin on, as many as its size says, one after the other."""
-    first = np.cumsum(sizes) - sizes
-    return np.arange(sizes.sum()) + np.repeat(begins - first, sizes)
 
 
 def build_dictionary(

@@ -1,0 +1,63 @@
+"""How names are compared: what people type, spellings that sound alike, the names of an entity."""
+
+import re
+import unicodedata
+from typing import List, Set, Tuple
+
+from .types import Entity
+
+_WORD = re.compile(r"\w+")
+_ARTICLES = ("the", "a", "an")
+_SHORTEST_SKELETON = 3
+
+
+def normalize_name(text: str) -> str:
+    """Reduce a name to what people type: lower case, no accents, no punctuation, no article in front.
+
+    RETURNS (str): The name, or "" if nothing is left of it.
+    """
+    words = [word for word, _, _ in find_words(text)]
+    return " ".join(words[1:] if len(words) > 1 and words[0] in _ARTICLES else words)
+
+
+def find_words(text: str) -> List[Tuple[str, int, int]]:
+    """Find the words of a text as names are compared by them: lower case, no accents, no punctuation.
+
+    RETURNS (List[Tuple[str, int, int]]): Each word, and the half-open range of characters where it stands.
+    """
+    lowered = text.lower()
+    if lowered.isascii():
+        return [(match[0], *match.span()) for match in _WORD.finditer(lowered)]
+    # a character may become several in lower case, or without its accent, and each must know its origin
+    characters = lowered if len(lowered) == len(text) else map(str.lower, text)
+    plain = [
+        (part, origin)
+        for origin, character in enumerate(characters)
+        for part in unicodedata.normalize("NFKD", character)
+        if not unicodedata.combining(part)
+    ]
+    return [
+        (match[0], plain[match.start()][1], plain[match.end() - 1][1] + 1)
+        for match in _WORD.finditer("".join(part for part, _ in plain))
+    ]
+
+
+def skeleton(name: str) -> str:
+    """Reduce a normalized name to what most typos leave as it is: the first letter and the consonants, runs
+    as one, no spaces. "frieda kalo" and "frida kahlo" have one skeleton.
+
+    RETURNS (str): The skeleton, or "" where it is too short to tell names apart.
+    """
+    joined = name.replace(" ", "")
+    bare = joined[:1] + re.sub(r"[aeiouhwy]", "", joined[1:])
+    collapsed = re.sub(r"([^\W\d])\1+", r"\1", bare)  # letters, not digits
+    return collapsed if len(collapsed) >= _SHORTEST_SKELETON else ""
+
+
+def entity_names(entity: Entity) -> Set[str]:
+    """RETURNS (Set[str]): The normalized names of an entity: its title, the title without what only tells
+    it apart (in parentheses or behind a comma), and its aliases.
+    """
+    title = entity.title
+    names = [title, re.sub(r"\s*\([^()]*\)$", "", title), title.split(",")[0], *entity.aliases]
+    return {name for name in map(normalize_name, names) if name}
