@@ -236,7 +236,7 @@ def _read_spec(spec: str, source: EntityIndex) -> Tuple[Dict[str, Any], Dict[str
 @app.command(hidden=True)
 def link(pipeline: str, queries: Path, indexes: List[Path], questions: List[Path] = typer.Option([])) -> None:
     """Link questions with several indexes; write the queries, print weak F1 by index."""
-    from spacy_elq.cli._util import read_gold
+    from spacy_elq.evaluation.pipelines import read_gold
 
     nlp, linker = _load(pipeline)
     examples = [example for path in questions for example in read_gold(path, nlp, linker)]
@@ -257,7 +257,7 @@ def link(pipeline: str, queries: Path, indexes: List[Path], questions: List[Path
 
 
 def _load(pipeline: str) -> Tuple[Language, IndexedLinker]:
-    from spacy_elq.cli._util import load_pipeline
+    from spacy_elq.evaluation.pipelines import load_pipeline
 
     nlp, linker = load_pipeline(pipeline)
     return nlp, cast(IndexedLinker, linker)
@@ -462,7 +462,7 @@ def _put_shared(index: Path, how: str, pids: Sequence[int]) -> None:
 
 def _share_pipe(index: Path, pipeline: Path, questions: List[Path]) -> None:
     """Look at the workers of `nlp.pipe(n_process=2)` when they have done most of their work."""
-    from spacy_elq.cli._util import read_docs
+    from spacy_elq.evaluation.pipelines import read_docs
 
     nlp, linker = _load(str(pipeline))
     linker.set_index(EntityIndex.open(index))

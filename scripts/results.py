@@ -12,12 +12,12 @@ import srsly
 import typer
 from spacy.tokens import DocBin
 
-from spacy_elq.cli._util import load_pipeline, save_pipeline, set_settings
-from spacy_elq.cli.bench import bench_in_turn
-from spacy_elq.cli.evaluate import evaluate
-from spacy_elq.cli.report import write_html
-from spacy_elq.cli.threshold import threshold
 from spacy_elq.corpora.gold import LOST, gold_spans
+from spacy_elq.evaluation.metrics import evaluate
+from spacy_elq.evaluation.pipelines import load_pipeline, save_pipeline, set_settings
+from spacy_elq.evaluation.report import write_html
+from spacy_elq.evaluation.speed import bench_in_turn
+from spacy_elq.evaluation.thresholds import choose_thresholds
 from spacy_elq.index import EntityIndex
 from spacy_elq.pipeline.scorer import METRICS
 
@@ -135,7 +135,7 @@ def measure(
     tuned = {}
     for name in TESTS:
         tuned[name] = work / "models" / f"{setting}-{seed}-{name}{index.name if index else ''}"
-        threshold(str(pipeline), corpus / f"{name}_dev.spacy", output=tuned[name], index_path=index)
+        choose_thresholds(str(pipeline), corpus / f"{name}_dev.spacy", output=tuned[name], index_path=index)
     ((speed,),) = bench_in_turn([str(tuned["webqsp_el"])], corpus / "webqsp_el_test.spacy", [1])
     parameters = _count_parameters(pipeline)
     for name, source in [(name, name) for name in TESTS] + [("graphquestions_el", "webqsp_el")]:
@@ -168,7 +168,7 @@ def ablation(
         pipeline = model
     for test in TESTS:
         dev = corpus / f"{test}_dev.spacy"
-        threshold(str(pipeline), dev, output=model, first=first)
+        choose_thresholds(str(pipeline), dev, output=model, first=first)
         metrics = evaluate(str(model), dev, work / "metrics" / "ablation.json")
         row = {"system": "spacy-elq", "setting": name, "test": f"{test}_dev", "seed": 0}
         row["parameters"] = _count_parameters(model)
@@ -228,7 +228,7 @@ def _tune(pipeline: Path, dev: Path, output: Path) -> Path:
     """RETURNS (Path): The pipeline with thresholds for the questions of `dev`, or as it is if it has none."""
     if "threshold" not in load_pipeline(str(pipeline))[1].cfg:
         return pipeline
-    threshold(str(pipeline), dev, output=output)
+    choose_thresholds(str(pipeline), dev, output=output)
     return output
 
 

@@ -22,9 +22,9 @@ INSIDE = {
     "core": [{"spans", "losses", "decode", "negatives", "similarity"}],
     "model": [{"forward", "rows"}, {"transformer"}, {"entity_encoder", "towers"}],
     "index": [{"pieces", "store", "backend"}, {"records"}, {"entity_index"}, {"encode"}],
-    "corpora": [{"gold"}, {"base"}, {"augment", "choose", "chunks", "formats", "mixed"}],
+    "corpora": [{"gold"}, {"base"}, {"augment", "choose", "chunks", "formats", "mixed"}, {"convert"}],
     "pipeline": [
-        {"annotate", "batch", "callbacks", "gold", "settings", "tokenizer"},
+        {"annotate", "batch", "callbacks", "gold", "quantize", "settings", "stream", "tokenizer"},
         {"scorer"},
         {"base"},
         {"biencoder", "linker"},
@@ -33,7 +33,7 @@ INSIDE = {
     "baselines": [{"blink", "tagme"}, {"spacy_kb"}],
     "baselines.blink": [{"boundaries", "marking"}, {"context", "extractor"}, {"component"}],
     "baselines.tagme": [{"spotting"}, {"dictionary"}, {"component"}],
-    "evaluation": [{"pipelines"}, {"metrics", "speed", "thresholds", "recall"}, {"report", "plots"}],
+    "evaluation": [{"pipelines"}, {"metrics", "speed", "thresholds", "recall"}, {"report"}],
     "cli": [{"_util"}, {"*"}],
 }
 # … but for these

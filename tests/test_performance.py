@@ -6,10 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import spacy
 from spacy.tokens import DocBin
 
-from spacy_elq.cli._util import save_pipeline
-from spacy_elq.cli.quantize import quantize
+from spacy_elq.evaluation.pipelines import save_pipeline
+from spacy_elq.pipeline.quantize import quantize
 
 SCRIPT = Path(__file__).parent.parent / "scripts" / "performance.py"
 ROW = {
@@ -41,7 +42,9 @@ def made(trained_path, encoder_path, gold_docs, tmp_path_factory):
     """A folder in which both pipelines were measured, once again with another name, and the page written."""
     folder = tmp_path_factory.mktemp("performance")
     DocBin(docs=gold_docs, store_user_data=True).to_disk(folder / "test.spacy")
-    save_pipeline(quantize(str(trained_path)), folder / "int8")
+    nlp = spacy.load(trained_path)
+    quantize(nlp)
+    save_pipeline(nlp, folder / "int8")
     (folder / "docs").mkdir()
     index = [ROW, {**ROW, "factory": "SQ8", "vectors": "synthetic", "default": False}]
     index += [{**ROW, "factory": "SQ4", "entities": 20, "weak_f": 0.75, "recall_at_10": 0.95}]

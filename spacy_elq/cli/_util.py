@@ -1,30 +1,19 @@
 """What the commands share."""
 
 import functools
-import os
-import shutil
-import warnings
-from pathlib import Path
-from typing import Any, Callable, List, Tuple, TypeVar, cast
+from typing import Any, Callable, TypeVar
 
 import typer
-from spacy.language import Language
-from spacy.pipeline import EntityLinker
-from spacy.tokens import Doc, DocBin
-from spacy.training import Example
-from spacy.util import load_model
-from tqdm import tqdm
 
-from ..baselines.spacy_kb import KBLinker
-from ..corpora.gold import gold_spans
-from ..errors import ELQError, Errors
-from ..types import Linker
+from ..errors import ELQError
 
 app = typer.Typer(
     name="elq",
     help="One-pass entity linking for questions (spacy-elq): from a catalogue to a linked text.",
     no_args_is_help=True,
 )
+
+
 FuncT = TypeVar("FuncT", bound=Callable[..., Any])
 
 
@@ -45,90 +34,3 @@ def command(name: str) -> Callable[[FuncT], FuncT]:
         return func
 
     return decorate
-
-
-def load_pipeline(path: str) -> Tuple[Language, Linker]:
-    """Load a pipeline and find its linker.
-
-    path (str): Folder or name of an installed pipeline package.
-    RETURNS (Tuple[Language, Linker]): Both.
-    """
-    with warnings.catch_warnings():
-        # the weights are our own; what torch says of its defaults helps nobody here
-        warnings.filterwarnings("ignore", category=FutureWarning)
-        try:
-            nlp = load_model(path)
-        except OSError as err:
-            raise ELQError(Errors.E022.format(path=path, hint=str(err).splitlines()[0])) from None
-    return nlp, find_linker(nlp, path)
-
-
-def find_linker(nlp: Language, path: str) -> Linker:
-    """RETURNS (Linker): The first component of a pipeline that is one."""
-    for _, pipe in nlp.pipeline:
-        if isinstance(pipe, EntityLinker):
-            return KBLinker(pipe)
-        if hasattr(pipe, "link_spans"):
-            return cast(Linker, pipe)
-    raise ELQError(Errors.E009.format(pipeline=path, pipes=", ".join(nlp.pipe_names) or "none"))
-
-
-def set_settings(nlp: Language, linker: Linker, **settings: Any) -> None:
-    """Change settings of a linker, in the component and in the config that is saved with it."""
-    for setting in settings.keys() - linker.cfg.keys():
-        raise ELQError(Errors.E077.format(setting=setting, name=linker.name))
-    linker.cfg.update(settings)
-    linker.check_settings()
-    nlp.get_pipe_config(linker.name).update(settings)
-
-
-def read_docs(path: Path, nlp: Language) -> List[Doc]:
-    """RETURNS (List[Doc]): The docs of a `.spacy` file."""
-    if not path.is_file():
-        hint = "Make it with: python -m spacy elq convert"
-        raise ELQError(Errors.E022.format(path=path, hint=hint))
-    try:
-        return list(DocBin().from_disk(path).get_docs(nlp.vocab))
-    except Exception as err:  # whatever zlib and msgpack make of a file that is something else
-        problem = f"it is not a .spacy file ({err})"
-        hint = "Make one with: python -m spacy elq convert"
-        raise ELQError(Errors.E023.format(path=path, problem=problem, hint=hint)) from None
-
-
-def read_gold(path: Path, nlp: Language, linker: Linker) -> List[Example]:
-    """Read gold docs and give each an unprocessed twin.
-
-    RETURNS (List[Example]): Not empty of gold links.
-    """
-    docs = read_docs(path, nlp)
-    key = linker.cfg["gold_key"]
-    if not any(gold_spans(doc, key=key) for doc in docs):
-        raise ELQError(Errors.E041.format(path=path, key=key))
-    return [Example(nlp.make_doc(doc.text), doc) for doc in docs]
-
-
-def process(nlp: Language, examples: List[Example], *, batch_size: int, desc: str) -> None:
-    """Run the pipeline over the predicted docs of examples, with a progress bar."""
-    docs = nlp.pipe((example.predicted for example in examples), batch_size=batch_size)
-    bar = tqdm(docs, total=len(examples), desc=desc, unit=" questions")
-    for example, doc in zip(examples, bar, strict=True):
-        example.predicted = doc
-
-
-def save_pipeline(nlp: Language, path: Path) -> None:
-    """Save a pipeline so that a folder that is there is replaced when the new one is complete."""
-    path = path.absolute()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_name(f".{path.name}.new-{os.getpid()}")
-    old = path.with_name(f".{path.name}.old-{os.getpid()}")
-    try:
-        nlp.to_disk(new)
-        if path.exists():
-            path.rename(old)
-        new.rename(path)
-    except BaseException:
-        shutil.rmtree(new, ignore_errors=True)
-        if old.exists() and not path.exists():
-            old.rename(path)
-        raise
-    shutil.rmtree(old, ignore_errors=True)

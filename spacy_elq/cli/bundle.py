@@ -5,7 +5,8 @@ from pathlib import Path
 import typer
 from wasabi import msg
 
-from ._util import command, load_pipeline, save_pipeline, set_settings
+from ..evaluation.pipelines import load_pipeline, save_pipeline, set_settings
+from ._util import command
 
 
 @command("bundle")

@@ -1,14 +1,12 @@
 """`spacy elq import`."""
 
-import shutil
 from pathlib import Path
 from typing import Optional
 
 import typer
 from wasabi import msg
 
-from ..errors import ELQError, Errors
-from ..published.importer import import_published, open_published
+from ..published.importer import import_
 from ._util import command
 
 
@@ -62,34 +60,3 @@ def import_cli(
     )
     msg.good(f"{output}: pipeline with index and entity encoder")
     msg.text(f"Next: python -c \"import spacy; print(spacy.load({str(output)!r})('...').ents)\"")
-
-
-def import_(
-    checkpoint: Path,
-    output: Path,
-    *,
-    params: Path,
-    entities: Path,
-    vectors: Path,
-    index: Optional[Path] = None,
-    bert: Optional[str] = None,
-    ids: str = "wikidata",
-    factory: Optional[str] = None,
-    threshold: float = 0.055,
-) -> None:
-    """Import a published model. The output folder appears when it is complete."""
-    if output.exists():
-        raise ELQError(Errors.E053.format(path=output))
-    model = open_published(checkpoint, params, entities, vectors, index=index, bert=bert)
-    work = output.absolute().with_name(f".{output.name}.partial")
-    shutil.rmtree(work, ignore_errors=True)
-    work.mkdir(parents=True)
-    try:
-        nlp = import_published(model, work, ids=ids, factory=factory, progress=True)
-        nlp.get_pipe("elq_linker").cfg["threshold"] = threshold  # type: ignore[attr-defined]
-        nlp.get_pipe_config("elq_linker")["threshold"] = threshold
-        nlp.to_disk(work / "pipeline")
-        (work / "entity_encoder").rename(work / "pipeline" / "entity_encoder")
-        (work / "pipeline").rename(output)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)

@@ -4,15 +4,15 @@ import json
 import sys
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Dict, Iterable, Iterator, Optional, Tuple
+from typing import Any, Iterable, Optional
 
 import typer
-from spacy.language import Language
-from spacy.tokens import Doc
 from tqdm import tqdm
 
 from ..errors import ELQError, Errors
-from ._util import command, load_pipeline, set_settings
+from ..evaluation.pipelines import load_pipeline, set_settings
+from ..pipeline.stream import link, read_records
+from ._util import command
 
 
 @command("link")
@@ -66,67 +66,3 @@ def link_cli(
         for result in tqdm(results, desc="Link", unit=" questions", disable=target is sys.stdout):
             target.write(json.dumps(result, ensure_ascii=False) + "\n")
             target.flush()
-
-
-def read_records(lines: Iterable[bytes], *, is_jsonl: bool, name: str) -> Iterator[Dict[str, Any]]:
-    """Read input lines.
-
-    YIELDS (Dict[str, Any]): Objects with "text"; a blank line of text is an empty text, a blank line of
-        JSONL is skipped.
-    """
-    for number, line in enumerate(lines, 1):
-        try:
-            text = line.decode("utf-8-sig").rstrip("\r\n")
-            if not is_jsonl:
-                yield {"text": text}
-            elif text.strip():
-                yield _parse_record(text)
-        except (ValueError, TypeError, KeyError) as err:
-            expected = 'a JSON object with a string "text"' if is_jsonl else "text in UTF-8"
-            problem = f"expected {expected} ({type(err).__name__}: {err})"
-            found = line[:120].decode("utf8", errors="replace").strip()
-            where = f"line {number}"
-            raise ELQError(Errors.E040.format(path=name, where=where, problem=problem, found=found)) from None
-
-
-def _parse_record(text: str) -> Dict[str, Any]:
-    record = json.loads(text)
-    if not isinstance(record["text"], str):
-        raise TypeError("`text` is not a string")
-    json.dumps(record, ensure_ascii=False).encode("utf8")
-    return record
-
-
-def link(
-    nlp: Language,
-    records: Iterable[Dict[str, Any]],
-    *,
-    alternatives: int = 3,
-    batch_size: int = 64,
-    n_process: int = 1,
-) -> Iterator[Dict[str, Any]]:
-    """Link a stream of records.
-
-    YIELDS (Dict[str, Any]): The records with "links" added.
-    """
-    pairs: Iterator[Tuple[str, Dict[str, Any]]] = ((record["text"], record) for record in records)
-    for doc, record in nlp.pipe(pairs, as_tuples=True, batch_size=batch_size, n_process=n_process):
-        yield {**record, "links": list(_links(doc, alternatives))}
-
-
-def _links(doc: Doc, alternatives: int) -> Iterator[Dict[str, Any]]:
-    for ent in doc.ents:
-        if ent._.elq_score is not None:
-            yield {
-                "start": ent.start_char,
-                "end": ent.end_char,
-                "mention": ent.text,
-                "id": ent.kb_id_,
-                "title": ent._.elq_title,
-                "label": ent.label_,
-                "score": round(ent._.elq_score, 6),
-                "alternatives": [
-                    {**alternative, "score": round(alternative["score"], 6)}
-                    for alternative in ent._.elq_alternatives[1 : 1 + alternatives]
-                ],
-            }

@@ -2,6 +2,7 @@
 
 import ast
 import json
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, Iterable, Optional
@@ -231,3 +232,34 @@ def build_pipeline(model: Published, encoder: Path, index: EntityIndex) -> Langu
     for name, key in (("W", "weight"), ("b", "bias")):
         scorer.set_param(name, np.array(read_checkpoint(model.checkpoint)[HEAD + key]))
     return nlp
+
+
+def import_(
+    checkpoint: Path,
+    output: Path,
+    *,
+    params: Path,
+    entities: Path,
+    vectors: Path,
+    index: Optional[Path] = None,
+    bert: Optional[str] = None,
+    ids: str = "wikidata",
+    factory: Optional[str] = None,
+    threshold: float = 0.055,
+) -> None:
+    """Import a published model. The output folder appears when it is complete."""
+    if output.exists():
+        raise ELQError(Errors.E053.format(path=output))
+    model = open_published(checkpoint, params, entities, vectors, index=index, bert=bert)
+    work = output.absolute().with_name(f".{output.name}.partial")
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    try:
+        nlp = import_published(model, work, ids=ids, factory=factory, progress=True)
+        nlp.get_pipe("elq_linker").cfg["threshold"] = threshold  # type: ignore[attr-defined]
+        nlp.get_pipe_config("elq_linker")["threshold"] = threshold
+        nlp.to_disk(work / "pipeline")
+        (work / "entity_encoder").rename(work / "pipeline" / "entity_encoder")
+        (work / "pipeline").rename(output)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)

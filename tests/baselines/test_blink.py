@@ -10,8 +10,8 @@ from spacy.tokens import DocBin
 from spacy.training import Example
 from strategies import numeric_gradient
 
-from spacy_elq.cli.threshold import threshold
 from spacy_elq.errors import ELQError
+from spacy_elq.evaluation.thresholds import choose_thresholds
 from spacy_elq.index import EntityIndex
 from spacy_elq.pipeline.callbacks import build_freeze_layers
 
@@ -58,7 +58,7 @@ def test_score_is_that_of_the_mention_times_that_of_the_entity(blink):
 
 def test_threshold_is_chosen(blink_path, single_docs, tmp_path):
     DocBin(docs=single_docs).to_disk(tmp_path / "gold.spacy")
-    chosen = threshold(str(blink_path), tmp_path / "gold.spacy", output=tmp_path / "tuned")
+    chosen = choose_thresholds(str(blink_path), tmp_path / "gold.spacy", output=tmp_path / "tuned")
     assert chosen["f"] == 1.0
     tuned = spacy.load(tmp_path / "tuned").get_pipe("elq_blink")
     assert tuned.cfg["threshold"] == pytest.approx(chosen["threshold"])

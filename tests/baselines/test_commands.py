@@ -8,7 +8,7 @@ from spacy.cli import app
 from typer.testing import CliRunner
 
 import spacy_elq.cli  # noqa: F401 (adds the commands to spaCy's)
-from spacy_elq.cli.convert import convert
+from spacy_elq.corpora.convert import convert
 
 QUESTIONS = """\
 is [mercury](P) closer to the [sun](S) than [venus](V)

@@ -9,10 +9,10 @@ from spacy.tokens import DocBin
 from spacy.vocab import Vocab
 
 from spacy_elq.baselines.spacy_kb import KBLinker, build_kb_loader, find_candidates, reduce_width
-from spacy_elq.cli._util import find_linker
-from spacy_elq.cli.bench import bench
-from spacy_elq.cli.evaluate import evaluate
 from spacy_elq.errors import ELQError
+from spacy_elq.evaluation.metrics import evaluate
+from spacy_elq.evaluation.pipelines import find_linker
+from spacy_elq.evaluation.speed import bench
 
 
 def test_names_have_the_candidates_and_priors_of_the_dictionary(anchors, index):

@@ -5,8 +5,8 @@ from spacy.cli import app
 from spacy.tokens import DocBin
 from typer.testing import CliRunner
 
-from spacy_elq.cli import bench as bench_module
-from spacy_elq.cli.bench import STAGES, bench, bench_in_turn
+from spacy_elq.evaluation import speed as bench_module
+from spacy_elq.evaluation.speed import STAGES, bench, bench_in_turn
 
 
 @pytest.fixture

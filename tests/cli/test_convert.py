@@ -9,8 +9,8 @@ from spacy.cli import app
 from spacy.tokens import DocBin
 from typer.testing import CliRunner
 
-from spacy_elq.cli.convert import convert
 from spacy_elq.corpora.chunks import build_chunked_corpus
+from spacy_elq.corpora.convert import convert
 from spacy_elq.errors import ELQError
 
 

@@ -8,9 +8,9 @@ from spacy.cli import app
 from spacy.tokens import DocBin
 from typer.testing import CliRunner
 
-from spacy_elq.cli.evaluate import evaluate
 from spacy_elq.corpora import Report, questions_to_docs, read_questions
 from spacy_elq.errors import ELQError
+from spacy_elq.evaluation.metrics import evaluate
 
 METRICS = ("weak", "strong", "mentions", "links")
 

@@ -7,8 +7,8 @@ import spacy
 from spacy.cli import app
 from typer.testing import CliRunner
 
-from spacy_elq.cli.link import link, read_records
 from spacy_elq.errors import ELQError
+from spacy_elq.pipeline.stream import link, read_records
 
 QUESTION = "how big is new york city"
 

@@ -6,11 +6,11 @@ import pytest
 import spacy
 from conftest import links_of
 from spacy.cli import app
-from spacy.util import load_config
+from spacy.util import load_config, load_model
 from typer.testing import CliRunner
 
-from spacy_elq.cli.quantize import quantize
 from spacy_elq.errors import ELQError
+from spacy_elq.pipeline.quantize import quantize
 
 
 def test_help():
@@ -61,21 +61,23 @@ def test_saved_again_it_is_the_same(quantized_path, gold_docs, tmp_path):
 
 def test_what_was_quantized_cannot_be_again(quantized_path):
     with pytest.raises(ELQError, match=r"E092.*transformer, elq_linker"):
-        quantize(str(quantized_path))
+        quantize(load_model(quantized_path))
 
 
 def test_unknown_precision(trained_path):
     with pytest.raises(ELQError, match=r"E002.*int8.*float32"):
-        quantize(str(trained_path), precision="int4")
+        quantize(load_model(trained_path), precision="int4")
 
 
 def test_without_the_extra_the_error_says_what_to_install(trained_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(ELQError, match=r"E091.*spacy-elq\[onnx\]"):
-        quantize(str(trained_path))
+        quantize(load_model(trained_path))
 
 
 def test_an_existing_folder_is_replaced(trained_path, tmp_path):
     shutil.copytree(trained_path, tmp_path / "elq")
-    quantize(str(trained_path), precision="float32").to_disk(tmp_path / "elq")
+    nlp = load_model(trained_path)
+    quantize(nlp, precision="float32")
+    nlp.to_disk(tmp_path / "elq")
     assert "OnnxTransformerModel" in (tmp_path / "elq" / "config.cfg").read_text(encoding="utf8")

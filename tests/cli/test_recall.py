@@ -9,8 +9,8 @@ from spacy.tokens import Doc, DocBin, Span
 from spacy.training import Example
 from typer.testing import CliRunner
 
-from spacy_elq.cli.recall import recall
 from spacy_elq.errors import ELQError
+from spacy_elq.evaluation.recall import recall
 
 
 def save(docs, path):

@@ -9,9 +9,9 @@ from spacy.cli import app
 from spacy.tokens import DocBin, Span
 from typer.testing import CliRunner
 
-from spacy_elq.cli.evaluate import evaluate
-from spacy_elq.cli.report import read_metrics, write_html
 from spacy_elq.errors import ELQError
+from spacy_elq.evaluation.metrics import evaluate
+from spacy_elq.evaluation.report import read_metrics, write_html
 
 KB_URL = "https://kb.example/{}"
 

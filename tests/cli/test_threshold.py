@@ -13,8 +13,8 @@ from spacy.training import Example
 from spacy.util import load_config
 from typer.testing import CliRunner
 
-from spacy_elq.cli.threshold import LOWEST, choose_two, threshold, threshold_curve
 from spacy_elq.errors import ELQError
+from spacy_elq.evaluation.thresholds import LOWEST, choose_thresholds, choose_two, threshold_curve
 from spacy_elq.index import build_index
 from spacy_elq.pipeline.scorer import count_links
 
@@ -71,7 +71,7 @@ def test_command_prints_a_table_and_saves_to_output(trained_path, gold_path, tmp
 
 
 def test_chosen_threshold_has_the_best_weak_f1(trained_path, gold_path, rerun, tmp_path):
-    result = threshold(str(trained_path), gold_path, output=tmp_path / "chosen", first=False)
+    result = choose_thresholds(str(trained_path), gold_path, output=tmp_path / "chosen", first=False)
     assert result["first_threshold"] is None
     assert rerun(result["threshold"])[1].fscore == pytest.approx(result["f"])
     others = [rerun(value)[1].fscore for value in np.geomspace(LOWEST, 0.9999, 25)]
@@ -125,7 +125,7 @@ def test_the_best_link_gets_a_threshold_of_its_own(trained_path, gold_docs, tmp_
         best = sorted(nlp(doc.text).ents, key=lambda ent: -ent._.elq_score)[:1]
         doc.spans["gold_links"] = [s for s in doc.spans["gold_links"] if s.text in [x.text for x in best]]
     data = save(docs, tmp_path / "gold.spacy")
-    one = threshold(str(trained_path), data, output=tmp_path / "one", first=False)
+    one = choose_thresholds(str(trained_path), data, output=tmp_path / "one", first=False)
     command = ["elq", "threshold", str(trained_path), str(data), "-o", str(tmp_path / "two")]
     output = " ".join(CliRunner().invoke(app, command).output.split())
     tuned = spacy.load(tmp_path / "two")
@@ -187,7 +187,7 @@ def test_two_thresholds_only_where_they_are_better_than_one(rerun):
 
 
 def test_rows_to_look_at_are_sorted_and_have_the_best(trained_path, gold_path, tmp_path):
-    result = threshold(str(trained_path), gold_path, output=tmp_path / "chosen", first=False)
+    result = choose_thresholds(str(trained_path), gold_path, output=tmp_path / "chosen", first=False)
     values = [row["threshold"] for row in result["shown"]]
     assert values == sorted(values)
     assert result["threshold"] in values
@@ -197,7 +197,7 @@ def test_rows_to_look_at_are_sorted_and_have_the_best(trained_path, gold_path, t
 
 def test_without_output_the_pipeline_itself_changes(trained_path, gold_path, tmp_path):
     path = shutil.copytree(trained_path, tmp_path / "elq")
-    result = threshold(str(path), gold_path)
+    result = choose_thresholds(str(path), gold_path)
     assert result["output"] == str(path)
     assert result["threshold"] != 0.2
     assert spacy.load(path).get_pipe("elq_linker").cfg["threshold"] == pytest.approx(result["threshold"])
@@ -205,20 +205,20 @@ def test_without_output_the_pipeline_itself_changes(trained_path, gold_path, tmp
 
 
 def test_config_of_the_saved_pipeline_has_the_threshold(trained_path, gold_path, tmp_path):
-    result = threshold(str(trained_path), gold_path, output=tmp_path / "chosen")
+    result = choose_thresholds(str(trained_path), gold_path, output=tmp_path / "chosen")
     config = load_config(tmp_path / "chosen" / "config.cfg")
     assert config["components"]["elq_linker"]["threshold"] == pytest.approx(result["threshold"])
 
 
 def test_another_index_takes_the_place_of_the_old_one(trained_path, gold_path, vectors_path, tmp_path):
     other = build_index(vectors_path, tmp_path / "other", factory="HNSW8")
-    threshold(str(trained_path), gold_path, output=tmp_path / "new", index_path=other.path)
+    choose_thresholds(str(trained_path), gold_path, output=tmp_path / "new", index_path=other.path)
     nlp = spacy.load(tmp_path / "new")
     assert nlp.get_pipe("elq_linker").index.path == other.path
     assert [ent.kb_id_ for ent in nlp("how big is new york city").ents] == ["E5"]
     moved = spacy.load(trained_path, config={"components.elq_linker.index_path": str(vectors_path)})
     moved.to_disk(tmp_path / "moved")
-    threshold(str(tmp_path / "moved"), gold_path, index_path=other.path)
+    choose_thresholds(str(tmp_path / "moved"), gold_path, index_path=other.path)
     assert spacy.load(tmp_path / "moved").get_pipe("elq_linker").index.path == other.path
 
 
@@ -228,20 +228,20 @@ def test_without_any_link_there_is_no_threshold_to_choose(trained_path, tmp_path
     doc.spans["gold_links"] = [Span(doc, 0, 1, label="X", kb_id="E1")]
     data = save([doc], tmp_path / "gold.spacy")
     with pytest.raises(ELQError, match=r"E043.*spacy elq recall"):
-        threshold(str(trained_path), data, output=tmp_path / "chosen")
+        choose_thresholds(str(trained_path), data, output=tmp_path / "chosen")
     assert not (tmp_path / "chosen").exists()
 
 
 def test_missing_data(trained_path, tmp_path):
     with pytest.raises(ELQError, match=r"E022.*no\.spacy"):
-        threshold(str(trained_path), tmp_path / "no.spacy", output=tmp_path / "chosen")
+        choose_thresholds(str(trained_path), tmp_path / "no.spacy", output=tmp_path / "chosen")
     assert not (tmp_path / "chosen").exists()
 
 
 def test_data_without_gold(trained_path, tmp_path):
     data = save([spacy.blank("en")("is paris old")], tmp_path / "bare.spacy")
     with pytest.raises(ELQError, match=r"E041.*bare\.spacy"):
-        threshold(str(trained_path), data, output=tmp_path / "chosen")
+        choose_thresholds(str(trained_path), data, output=tmp_path / "chosen")
 
 
 def test_pipeline_without_linker(gold_path, tmp_path):

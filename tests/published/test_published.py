@@ -15,12 +15,11 @@ from conftest import PUBLISHED_FILES, published_links
 from conftest import PUBLISHED_PARAMS as PARAMS
 from conftest import PUBLISHED_QUESTIONS as QUESTIONS
 from conftest import PUBLISHED_TITLES as TITLES
-from spacy_elq.published.importer.importer import open_published, read_params
 
-from spacy_elq.cli.import_ import import_
 from spacy_elq.errors import ELQError
 from spacy_elq.index import build_index, encode_catalogue
 from spacy_elq.model.entity_encoder import EntityEncoder
+from spacy_elq.published.importer import import_, open_published, read_params
 
 
 def run_import(published, output, **changes):

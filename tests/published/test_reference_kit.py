@@ -15,11 +15,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import spacy
-from spacy_elq.published.importer.importer import read_params
 
-from spacy_elq.cli.import_ import import_
 from spacy_elq.core.spans import enumerate_spans, score_spans, to_row_spans
 from spacy_elq.model.entity_encoder import EntityEncoder
+from spacy_elq.published.importer import import_, read_params
 from spacy_elq.published.tensors import read_tensors
 
 BESIDE = Path(__file__).parents[3] / "shared" / "data" / "reference_kit"

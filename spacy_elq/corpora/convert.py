@@ -1,0 +1,92 @@
+"""From a question set to spaCy's binary format."""
+
+import shutil
+from itertools import islice
+from pathlib import Path
+from typing import Iterable, Iterator, List, Optional
+
+from spacy.tokens import Doc, DocBin
+from spacy.util import get_lang_class
+from tqdm import tqdm
+
+from ..errors import ELQError, Errors
+from . import (
+    Report,
+    choose_questions,
+    guess_format,
+    questions_to_docs,
+    read_ids,
+    read_questions,
+    read_translation,
+    translate_ids,
+)
+
+
+def convert(
+    input_path: Path,
+    output_path: Path,
+    *,
+    format: Optional[str] = None,
+    lang: str = "en",
+    entities: Optional[Path] = None,
+    ids: str = "wikidata",
+    only: Optional[Path] = None,
+    without: Optional[Path] = None,
+    chunk: int = 0,
+    limit: int = 0,
+) -> Report:
+    """Convert a question set.
+
+    RETURNS (Report): What was read and dropped.
+    """
+    try:
+        nlp = get_lang_class(lang)()
+    except ImportError as err:
+        raise ELQError(Errors.E046.format(found=lang, problem=str(err).splitlines()[0])) from None
+    report = Report()
+    questions = read_questions(input_path, format=format or guess_format(input_path))
+    if only is not None or without is not None:
+        chosen, dropped = (read_ids(path) if path else None for path in (only, without))
+        questions = choose_questions(questions, report, only=chosen, without=dropped)
+    if entities is not None:
+        questions = translate_ids(questions, read_translation(entities, ids), report)
+    questions = islice(questions, limit or None)
+    bar = tqdm(questions, desc="Convert", unit=" questions", mininterval=1.0)
+    docs = questions_to_docs(bar, nlp, report)
+    if chunk:
+        _write_chunks(docs, output_path, chunk)
+    else:
+        output_path.parent.mkdir(parents=True, exist_ok=True)
+        _to_doc_bin(docs).to_disk(output_path)
+    return report
+
+
+def _write_chunks(docs: Iterable[Doc], folder: Path, size: int) -> None:
+    """Write files of `size` docs, numbered. Those of an earlier conversion go when the new ones are there."""
+    if folder.exists() and not folder.is_dir():
+        raise ELQError(Errors.E054.format(path=folder))
+    work = folder / "partial"
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    try:
+        for number, batch in enumerate(_batches(docs, size)):
+            _to_doc_bin(batch).to_disk(work / f"{number:05}.spacy")
+        for old in folder.glob("[0-9][0-9][0-9][0-9][0-9].spacy"):
+            old.unlink()
+        for new in sorted(work.iterdir()):
+            new.rename(folder / new.name)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _batches(docs: Iterable[Doc], size: int) -> Iterator[List[Doc]]:
+    iterator = iter(docs)
+    while batch := list(islice(iterator, size)):
+        yield batch
+
+
+def _to_doc_bin(docs: Iterable[Doc]) -> DocBin:
+    doc_bin = DocBin(store_user_data=True)
+    for doc in docs:
+        doc_bin.add(doc)
+    return doc_bin

@@ -1,0 +1,133 @@
+"""The thresholds with the best weak F1 on development questions."""
+
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Tuple
+
+import numpy as np
+from spacy.training import Example
+
+from ..corpora.gold import LOST, gold_spans
+from ..errors import ELQError, Errors
+from ..index import EntityIndex
+from ..pipeline.scorer import is_weak_match, match, mention_of
+from ..types import Array, Linker
+from .pipelines import load_pipeline, process, read_gold, save_pipeline, set_settings
+
+LOWEST = 0.001
+
+
+def choose_thresholds(
+    pipeline: str,
+    data_path: Path,
+    *,
+    output: Optional[Path] = None,
+    index_path: Optional[Path] = None,
+    first: bool = True,
+    batch_size: int = 128,
+) -> Dict[str, Any]:
+    """Choose thresholds and save the pipeline with them.
+
+    index_path (Optional[Path]): An index to take the place of the one that the pipeline has.
+    first (bool): Whether the best link of a doc may have a threshold of its own.
+    RETURNS (Dict[str, Any]): The thresholds chosen and the one before, F1, and a few rows to look at.
+    """
+    nlp, linker = load_pipeline(pipeline)
+    if index_path is not None:
+        if not hasattr(linker, "set_index"):
+            raise ELQError(Errors.E077.format(setting="index_path", name=linker.name))
+        linker.set_index(EntityIndex.open(index_path))
+        nlp.get_pipe_config(linker.name)["index_path"] = None
+    examples = read_gold(data_path, nlp, linker)
+    before = linker.cfg["threshold"]
+    set_settings(nlp, linker, threshold=LOWEST, first_threshold=None)
+    process(nlp, examples, batch_size=batch_size, desc="Link")
+    curve = threshold_curve(examples, linker)
+    if not curve:
+        raise ELQError(Errors.E043.format(pipeline=pipeline, path=data_path, lowest=LOWEST))
+    best: Dict[str, Any] = {**max(curve, key=lambda row: row["f"]), "first_threshold": None}
+    if first:
+        best = max(best, choose_two(examples, linker), key=lambda row: row["f"])
+    set_settings(nlp, linker, threshold=best["threshold"], first_threshold=best["first_threshold"])
+    target = output or nlp.path or Path(pipeline)
+    save_pipeline(nlp, target)
+    shown = sorted(curve, key=lambda row: abs(row["f"] - best["f"]))[:1]
+    shown += [curve[i] for i in np.linspace(0, len(curve) - 1, 8).astype(int)]
+    shown.sort(key=lambda row: row["threshold"])
+    return {**best, "before": before, "output": str(target), "shown": shown}
+
+
+def threshold_curve(examples: List[Example], linker: Linker) -> List[Dict[str, float]]:
+    """Weak precision, recall and F1 for every threshold that makes a difference.
+
+    Greedy decoding goes from the best link down, so what a higher threshold gives is what a lower one
+    gave, less the links below it.
+
+    examples (List[Example]): Processed with the lowest threshold.
+    RETURNS (List[Dict[str, float]]): Rows by ascending threshold, each between two scores; none if
+        there are no links.
+    """
+    n_gold = _count_gold(examples, linker)
+    counts, right, thresholds = _add_up([link for example in examples for link in _judge(example, linker)])
+    columns = {"threshold": thresholds, "p": right / np.maximum(counts, 1), "r": right / n_gold}
+    columns["f"] = 2 * right / (counts + n_gold)
+    rows = [{name: float(values[i]) for name, values in columns.items()} for i in np.flatnonzero(counts)]
+    return rows[::-1]
+
+
+def choose_two(examples: List[Example], linker: Linker) -> Dict[str, float]:
+    """The best weak F1 with one threshold for the best link of each doc and a higher one for the others.
+
+    F1 is a ratio of sums to which each group adds its part. So for a given F1 the thresholds can be chosen
+    apart: the most right links, less half of that F1 for every link. Repeated with the F1 that comes out
+    until it grows no more, that is the best of all pairs.
+
+    examples (List[Example]): Processed with the lowest threshold.
+    RETURNS (Dict[str, float]): Thresholds, precision, recall and F1; F1 is 0 where the best pair has the
+        higher threshold for the best link.
+    """
+    n_gold = _count_gold(examples, linker)
+    judged = [sorted(_judge(example, linker), key=lambda link: -link[0]) for example in examples]
+    groups = [
+        _add_up([link for links in judged for link in links[:1]]),
+        _add_up([link for links in judged for link in links[1:]]),
+    ]
+    best = {"first_threshold": 1.0, "threshold": 1.0, "p": 0.0, "r": 0.0, "f": 0.0}
+    while True:
+        steps = [int(np.argmax(right - best["f"] / 2 * counts)) for counts, right, _ in groups]
+        found, hits, (first, other) = (
+            [float(group[i][step]) for group, step in zip(groups, steps, strict=True)] for i in range(3)
+        )
+        f = 2 * sum(hits) / (sum(found) + n_gold)
+        if f <= best["f"]:
+            return best if best["first_threshold"] <= best["threshold"] else {**best, "f": 0.0}
+        best = {"first_threshold": first, "threshold": other, "r": sum(hits) / n_gold, "f": f}
+        best["p"] = sum(hits) / sum(found)
+
+
+def _add_up(links: List[Tuple[float, bool]]) -> Tuple[Array, Array, Array]:
+    """RETURNS (Tuple[Array, Array, Array]): For every threshold that makes a difference, from above all
+    scores down: how many links reach it, how many of them are right, and the threshold.
+    """
+    links = sorted(links, key=lambda link: -link[0])
+    scores = np.asarray([1.0, *(max(link[0], LOWEST) for link in links), LOWEST])
+    differ = np.append(scores[:-2] > scores[1:-1], True)
+    right = np.cumsum([0, *(link[1] for link in links)])
+    return np.flatnonzero(differ), right[differ], np.sqrt(scores[:-1] * scores[1:])[differ]
+
+
+def _count_gold(examples: List[Example], linker: Linker) -> int:
+    """RETURNS (int): Number of gold links, also of those that do not fit the tokens."""
+    golds = [gold_spans(example.reference, key=linker.cfg["gold_key"]) for example in examples]
+    return sum(map(len, golds)) + sum(int(e.reference.user_data.get(LOST, 0)) for e in examples)
+
+
+def _judge(example: Example, linker: Linker) -> List[Tuple[float, bool]]:
+    """RETURNS (List[Tuple[float, bool]]): Score of every link of a doc, and whether it is right. Where
+    several links could be right for one gold link, it is the best of them.
+    """
+    gold = [mention_of(span) for span in gold_spans(example.reference, key=linker.cfg["gold_key"])]
+    own = [ent for ent in example.predicted.ents if ent._.elq_score is not None]
+    ents = sorted(own, key=lambda ent: -ent._.elq_score)
+    pairs = match([mention_of(ent) for ent in ents], gold, is_weak_match)
+    right = {p for p, _ in pairs}
+    return [(ent._.elq_score, i in right) for i, ent in enumerate(ents)]
