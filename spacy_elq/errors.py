@@ -1,5 +1,10 @@
 """The messages people see: what was found, what was expected, what to type next."""
 
+from typing import Any, Callable, Mapping, Tuple
+
+# whether a value is valid, and how people are told what is
+Rule = Tuple[Callable[[Any], bool], str]
+
 
 class ELQError(ValueError):
     """An error that the user can mend: its text says how. The command line prints it alone."""
@@ -19,7 +24,7 @@ class Errors:
         "  python -m spacy elq encode entities.jsonl vectors --encoder MODEL\n"
         "  python -m spacy elq index vectors index"
     )
-    E002 = "[spacy-elq E002] `{setting}` of the component '{name}' is {value!r}, expected {expected}."
+    E002 = "[spacy-elq E002] `{setting}` of '{name}' is {value!r}, expected {expected}."
     E003 = (
         "[spacy-elq E003] The index {path} has vectors of width {found}, but the model of '{name}' "
         "was trained for width {expected}. Attach the index that it was trained with, or train "
@@ -62,6 +67,20 @@ class Errors:
     E011 = (
         "[spacy-elq E011] The transformer has not run on these docs, so what listens to it has nothing "
         "to read. Enable the pipe that it listens to (is it in `disable`, or was `select_pipes` used?)."
+    )
+
+    E012 = (
+        "[spacy-elq E012] `{setting}` has no effect in '{name}': {reason} Leave it at {default!r}, or "
+        "remove it."
+    )
+    E013 = (
+        "[spacy-elq E013] '{name}' has no setting `{setting}`.{hint} Its settings: {settings}. They can be "
+        "set by hand, such as nlp.get_pipe('{name}').{example}, and kept in the pipeline's config with "
+        "update_settings (docs/settings.md)."
+    )
+    E014 = (
+        "[spacy-elq E014] `gold_key` of '{name}' is {value!r}, but the setting is gone: gold links are read "
+        "from doc.spans['gold_links'] or, without it, from doc.ents. Rename the span group."
     )
 
     # The catalogue
@@ -237,7 +256,40 @@ class Warnings:
         "[spacy-elq W002] {unknown} of {total} gold mentions have an entity that is not in the index "
         "(such as {ids}): they train mention detection only."
     )
+    W004 = (
+        "[spacy-elq W004] Settings of '{name}' have moved since spacy-elq 0.1: {moved}. They were taken "
+        "over. Save the pipeline again, or change the config, to get rid of this warning."
+    )
+    W005 = (
+        "[spacy-elq W005] The pipeline was saved by spacy-elq 0.1 with settings of '{name}' that differ from "
+        "its config: {differing}. The config counts. To keep a value, write it into config.cfg."
+    )
     W003 = (
         "[spacy-elq W003] {lists} lists are to be learned from {count} vectors; FAISS wants {wanted}. The "
         "catalogue is too small for so many: IVF{fitting} would fit."
     )
+
+
+def check_settings(name: str, owner: Any, rules: Mapping[str, Rule]) -> None:
+    """Check the attributes for which there is a rule.
+
+    name (str): What the owner is called in a config.
+    owner (Any): Has the settings as attributes.
+    RAISES (ELQError): With the setting, its value and what was expected.
+    """
+    for setting, rule in rules.items():
+        check_setting(name, setting, getattr(owner, setting), rule)
+
+
+def check_setting(name: str, setting: str, value: Any, rule: Rule) -> None:
+    """Check one value.
+
+    RAISES (ELQError): With the setting, its value and what was expected.
+    """
+    is_valid, expected = rule
+    try:
+        passes = not isinstance(value, bool) and is_valid(value)
+    except TypeError:  # of another type than what it is compared with
+        passes = False
+    if not passes:
+        raise ELQError(Errors.E002.format(setting=setting, name=name, value=value, expected=expected))

@@ -128,18 +128,13 @@ class Linker(Protocol):
     """A component that finds mentions and links them, as the commands see it.
 
     name (str): Its name in the pipeline.
-    cfg (Dict[str, Any]): Its settings.
     """
 
     name: str
-    cfg: Dict[str, Any]
 
     @property
     def index(self) -> Optional[Entities]:
         """RETURNS (Optional[Entities]): The entities that it links to, or None if it has none yet."""
-
-    def check_settings(self) -> None:
-        """Check the values in `cfg`, also after they were changed."""
 
     def link_spans(self, docs: Sequence[Doc], spans: Sequence[Sequence[Span]]) -> List[List[Link]]:
         """RETURNS (List[List[Link]]): Per doc, the links of the mentions that are given."""

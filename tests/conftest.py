@@ -22,6 +22,7 @@ from spacy_elq.baselines.tagme.dictionary import AnchorDictionary, build_diction
 from spacy_elq.corpora import Report, questions_to_docs, read_questions
 from spacy_elq.index import EntityIndex, build_index, encode_catalogue
 from spacy_elq.model.entity_encoder import EntityEncoder
+from spacy_elq.pipeline.legacy import move_settings
 
 torch.set_num_threads(1)
 # machines are shared: how long an example takes says nothing
@@ -203,7 +204,7 @@ def make_pipeline(encoder_path: Path, index: EntityIndex) -> MakePipeline:
     def make(kind: str, gold: List[Doc] = (), **settings: object) -> Language:
         fix_random_seed(0)
         nlp = spacy.blank("en")
-        config: Dict[str, object] = dict(settings)
+        config: Dict[str, object] = move_settings("elq_linker", settings)
         if kind == "transformer":
             transformer = json.loads(json.dumps(TRANSFORMER["config"]))
             transformer["model"]["name"] = str(encoder_path)
@@ -229,6 +230,12 @@ def train(nlp: Language, docs: List[Doc], *, steps: int, learn_rate: float) -> L
         nlp.update([Example(nlp.make_doc(doc.text), doc) for doc in docs], sgd=optimizer, losses=losses)
         history.append(sum(loss for name, loss in losses.items() if name != "transformer"))
     return history
+
+
+def change(component: object, **settings: object) -> None:
+    """Set settings of a component by hand."""
+    for name, value in settings.items():
+        setattr(component, name, value)
 
 
 def links_of(doc: Doc) -> List[tuple]:
@@ -357,7 +364,9 @@ def make_tagme(dictionary: AnchorDictionary) -> MakePipeline:
 
     def make(**settings: object) -> Language:
         nlp = spacy.blank("en")
-        nlp.add_pipe("elq_tagme", config={"dictionary": str(dictionary.path), **settings})
+        nlp.add_pipe(
+            "elq_tagme", config={"dictionary": str(dictionary.path), **move_settings("elq_tagme", settings)}
+        )
         return nlp
 
     return make
@@ -377,7 +386,7 @@ def make_blink(encoder_path: Path, index: EntityIndex) -> MakePipeline:
         model = {"@architectures": "spacy-elq.SpanExtractor.v1", "tok2vec": tok2vec}
         nlp.add_pipe("elq_span_extractor", config={"model": model})
         context = {"context_encoder": {"name": str(encoder_path)}, "pooling": "mean"}
-        linker = nlp.add_pipe("elq_blink", config={"model": context, **settings})
+        linker = nlp.add_pipe("elq_blink", config={"model": context, **move_settings("elq_blink", settings)})
         linker.set_index(index)
         docs = gold or [nlp.make_doc("hello world")]
         nlp.initialize(lambda: [Example(nlp.make_doc(doc.text), doc) for doc in docs])

@@ -54,9 +54,13 @@ def test_config_builds_the_pipeline_it_names(path, load):
     linker = nlp.get_pipe("elq_linker")
     assert linker.index is None
     given = config["components"]["elq_linker"]
-    assert {key: linker.cfg[key] for key in given if key in linker.cfg} == {
-        key: value for key, value in given.items() if key in linker.cfg
-    }
+    for block, settings in linker.settings.items():
+        expected = (
+            {key: value for key, value in given[block].items() if key != "@misc"}
+            if block in linker.blocks
+            else given[block]
+        )
+        assert settings == expected
     assert set(given) <= {*DEFAULT_CONFIG, "factory"}
 
 

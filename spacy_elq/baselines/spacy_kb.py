@@ -3,7 +3,7 @@ candidates that its names have there, and the component as the commands see a li
 """
 
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, List, Sequence
+from typing import Callable, Dict, Iterable, List, Sequence
 
 import numpy as np
 from spacy.kb import Candidate, InMemoryLookupKB, KnowledgeBase
@@ -11,7 +11,6 @@ from spacy.pipeline import EntityLinker
 from spacy.tokens import Doc, Span
 from spacy.vocab import Vocab
 
-from ..corpora.gold import GOLD_KEY
 from ..errors import ELQError, Errors
 from ..index import EntityIndex
 from ..pipeline.scorer import ScoresLinks
@@ -128,12 +127,8 @@ class KBLinker(ScoresLinks):
         pipe (EntityLinker): The component, with its knowledge base.
         """
         self.name = pipe.name
-        self.cfg: Dict[str, Any] = {"gold_key": GOLD_KEY}
         self.index = KBEntities(pipe.kb)
         self._pipe = pipe
-
-    def check_settings(self) -> None:
-        """Nothing to check."""
 
     def link_spans(self, docs: Sequence[Doc], spans: Sequence[Sequence[Span]]) -> List[List[Link]]:
         """Link given mentions.

@@ -5,7 +5,8 @@ from pathlib import Path
 import typer
 from wasabi import msg
 
-from ..evaluation.pipelines import load_pipeline, save_pipeline, set_settings
+from ..evaluation.pipelines import load_pipeline, save_pipeline
+from ..pipeline.base import bundle_index
 from ._util import command
 
 
@@ -19,8 +20,6 @@ def bundle_cli(
     A pipeline as `spacy train` saves it only points to its index.
     """
     nlp, linker = load_pipeline(pipeline)
-    set_settings(nlp, linker, bundle_index=True)
-    # the index comes along: no other place may be looked at
-    nlp.get_pipe_config(linker.name)["index_path"] = None
+    bundle_index(nlp, linker.name)
     save_pipeline(nlp, output)
     msg.good(f"{output}: the pipeline with its index")

@@ -10,7 +10,8 @@ import typer
 from tqdm import tqdm
 
 from ..errors import ELQError, Errors
-from ..evaluation.pipelines import load_pipeline, set_settings
+from ..evaluation.pipelines import load_pipeline
+from ..pipeline.settings import update_settings
 from ..pipeline.stream import link, read_records
 from ._util import command
 
@@ -47,7 +48,7 @@ def link_cli(
     """
     nlp, linker = load_pipeline(pipeline)
     if threshold is not None:
-        set_settings(nlp, linker, threshold=threshold, first_threshold=None)
+        update_settings(nlp, linker.name, {"decoder.threshold": threshold, "decoder.first_threshold": None})
     is_jsonl = input_path.suffix == ".jsonl" if jsonl is None else jsonl
     if str(input_path) != "-" and input_path.absolute() == output_path.absolute():
         raise ELQError(Errors.E045.format(path=input_path))

@@ -43,5 +43,5 @@ def report_cli(
         f"ones, {len(errors['extra'])} extra mentions."
     )
     if html_path is not None:
-        write_html(metrics_path, data_path, html_path, kb_url=kb_url, gold_key=metrics["gold_key"])
+        write_html(metrics_path, data_path, html_path, kb_url=kb_url)
         msg.good(f"Page: {html_path}")

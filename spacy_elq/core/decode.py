@@ -1,10 +1,66 @@
 """From scores to decisions: joint scores, threshold, fallback, overlap removal. Arrays only."""
 
+import math
+from dataclasses import dataclass
+from typing import Callable, Optional, Tuple
+
 import numpy as np
 
+from ..errors import check_settings
 from ..types import Array
 
 _LEAST, _SMALLEST = np.finfo("float64").min, np.finfo("float64").tiny
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """Which mentions become links, and how many are looked at.
+
+    threshold (float): Least score of a link, from 0 to 1: the joint probability of mention and entity, exp(γ)
+        of the paper. `spacy elq threshold` chooses it.
+    first_threshold (Optional[float]): A lower one for the best link of a doc, for texts that nearly always
+        name something, such as questions. None matches the paper: the same for every link.
+    candidates (int): Entities retrieved per mention. The threshold depends on it.
+    max_length (int): Longest mention: in rows (word pieces or tokens) for `elq_linker`, in words for
+        `elq_tagme`, in tokens for `elq_blink`.
+    mention_limit (int): Most mentions per doc that are looked up, best first, before overlaps are removed. 0
+        is no limit, as in the paper; its published code has 50.
+    """
+
+    threshold: float = 0.2
+    first_threshold: Optional[float] = None
+    candidates: int = 10
+    max_length: int = 10
+    mention_limit: int = 0
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        check_settings(
+            "decoder",
+            self,
+            {
+                "threshold": (lambda x: 0.0 <= x <= 1.0, "a number from 0 to 1"),
+                "first_threshold": (lambda x: x is None or 0.0 <= x <= 1.0, "null, or a number from 0 to 1"),
+                "candidates": (lambda x: x >= 1, "a number, at least 1"),
+                "max_length": (lambda x: x >= 1, "a number, at least 1"),
+                "mention_limit": (lambda x: x >= 0, "a number, at least 0"),
+            },
+        )
+
+    @property
+    def log_threshold(self) -> float:
+        """RETURNS (float): The logarithm of the threshold."""
+        return _log(self.threshold)
+
+    @property
+    def log_least(self) -> float:
+        """RETURNS (float): The log score below which nothing becomes a link."""
+        first = self.threshold if self.first_threshold is None else self.first_threshold
+        return _log(min(first, self.threshold))
+
+
+def _log(probability: float) -> float:
+    return math.log(probability) if probability > 0 else -math.inf
 
 
 def log_sigmoid(X: Array) -> Array:
@@ -82,19 +138,63 @@ def choose_mentions(spans: Array, scores: Array, *, log_threshold: float) -> Arr
     return np.sort(np.concatenate(chosen))
 
 
-def accept_mentions(
-    spans: Array, scores: Array, docs: Array, *, log_threshold: float, log_first: float
-) -> Array:
+def accept_mentions(spans: Array, scores: Array, docs: Array, decoder: Decoder) -> Array:
     """Decide which mentions become links: as `choose_mentions` does, with a lower threshold for the best
     mention of a doc.
 
     docs (Array): (mentions,) the doc of each mention.
-    log_first (float): The threshold for the best mention of a doc.
     RETURNS (Array): (mentions,) bool.
     """
     accepted = np.zeros(len(spans), dtype=bool)
-    accepted[choose_mentions(spans, scores, log_threshold=log_first)] = True
-    return accepted & ((scores >= log_threshold) | is_first(scores, docs))
+    accepted[choose_mentions(spans, scores, log_threshold=decoder.log_least)] = True
+    return accepted & ((scores >= decoder.log_threshold) | is_first(scores, docs))
+
+
+def link_mentions(
+    spans: Array,
+    log_probs: Array,
+    docs: Array,
+    look_up: Callable[[Array], Tuple[Array, Array]],
+    *,
+    decoder: Decoder,
+    look_up_all: bool = False,
+) -> Tuple[Array, Array, Array]:
+    """Link mentions: those that reach the threshold become links, best first, without overlap.
+
+    The joint probability of a mention is at most its own. Those that would be links if it were just that are
+    looked up; if they are not good enough then, those that would be links instead, and so on. The links are
+    the same as if all had been looked up.
+
+    spans (Array): (mentions, 2) half-open token ranges, by position; tokens of different docs differ.
+    log_probs (Array): (mentions,) log mention probabilities.
+    docs (Array): (mentions,) the doc of each mention.
+    look_up (Callable[[Array], Tuple[Array, Array]]): From mentions, (asked,), to the positions of their
+        candidates and log joint probabilities, (asked, candidates), best first.
+    look_up_all (bool): Whether to look up every mention, also those that cannot become links.
+    RETURNS (Tuple[Array, Array, Array]): (mentions, candidates) positions and log joint probabilities of
+        those that were looked up, and (mentions,) whether each is a link.
+    """
+    is_known = np.zeros(len(spans), dtype=bool)
+    positions, joint = np.full((len(spans), 1), -1), log_probs[:, None].astype("float64")
+    is_link = accept_mentions(spans, joint[:, 0], docs, decoder)
+    asked = np.arange(len(spans)) if look_up_all else np.flatnonzero(is_link)
+    while len(asked):
+        found, scores = look_up(asked)
+        positions, joint = _widen(positions, found.shape[1], -1), _widen(joint, found.shape[1], -np.inf)
+        positions[asked], joint[asked] = found, scores
+        is_known[asked] = True
+        is_link = accept_mentions(spans, joint[:, 0], docs, decoder)
+        asked = np.flatnonzero(is_link & ~is_known)
+    return positions, joint, is_link
+
+
+def _widen(array: Array, width: int, fill: float) -> Array:
+    """RETURNS (Array): (rows, width), the same if it is as wide already."""
+    if array.shape[1] >= width:
+        return array
+    wide = np.full((len(array), width), fill, dtype=array.dtype)
+    wide[:, : array.shape[1]] = array
+    return wide
 
 
 def is_first(scores: Array, docs: Array) -> Array:

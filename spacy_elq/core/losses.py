@@ -1,10 +1,14 @@
 """The two losses of the paper: `value, gradient = loss(...)`."""
 
+from dataclasses import dataclass
 from typing import Tuple
 
 import numpy as np
 
+from ..errors import check_settings
 from ..types import Array
+
+UNMARKED = ("ignore", "unnamed", "proper", "negative")
 
 
 def mention_loss(scores: Array, targets: Array) -> Tuple[float, Array]:
@@ -57,6 +61,38 @@ def binary_linking_loss(similarities: Array, targets: Array) -> Tuple[float, Arr
 
 
 LINKING_LOSSES = {"softmax": softmax_linking_loss, "binary": binary_linking_loss}
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What training minimizes. The defaults match the paper.
+
+    linking (str): "softmax" over the competing entities as in the paper, or "binary" cross-entropy of each as
+        in its published code.
+    mention_weight (float): Weight of the mention loss beside the linking loss, 1 in the paper. The one is a
+        mean over spans, of which hardly any is a mention, the other over mentions.
+    unmarked (str): What the mention loss makes of unmarked text where not every mention is marked
+        (`complete: false`, as in Wikipedia). "ignore" takes a span for wrong only if it overlaps a marked
+        mention; "unnamed" also if no entity of the index has that name, or if it is lower case in a text with
+        capitals; "proper" does the same and ignores marked mentions in lower case, so that names are learnt,
+        not common nouns; "negative" takes every unmarked span for wrong.
+    """
+
+    linking: str = "softmax"
+    mention_weight: float = 1.0
+    unmarked: str = "ignore"
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        check_settings(
+            "loss",
+            self,
+            {
+                "linking": (lambda x: x in LINKING_LOSSES, f"one of {', '.join(LINKING_LOSSES)}"),
+                "mention_weight": (lambda x: 0 <= x < np.inf, "a number, at least 0"),
+                "unmarked": (lambda x: x in UNMARKED, f"one of {', '.join(UNMARKED)}"),
+            },
+        )
 
 
 def _sigmoid(X: Array) -> Array:

@@ -15,8 +15,9 @@ from ..corpora.base import KIND
 from ..corpora.gold import gold_spans
 from ..pipeline.gold import align_span
 from ..pipeline.scorer import count_links, find_errors, is_linked, mention_of
+from ..pipeline.settings import update_settings
 from ..types import Entities, Linker
-from .pipelines import load_pipeline, process, read_docs, read_gold, set_settings
+from .pipelines import load_pipeline, process, read_docs, read_gold
 
 
 def evaluate(
@@ -34,15 +35,14 @@ def evaluate(
     """
     nlp, linker = load_pipeline(pipeline)
     if threshold is not None:
-        set_settings(nlp, linker, threshold=threshold, first_threshold=None)
-    examples = read_gold(data_path, nlp, linker)
+        update_settings(nlp, linker.name, {"decoder.threshold": threshold, "decoder.first_threshold": None})
+    examples = read_gold(data_path, nlp)
     speed = _questions_per_second(nlp, examples, batch_size)
     process(nlp, examples, batch_size=batch_size, desc="Evaluate")
     metrics: Dict[str, Any] = _measure(examples, linker)
     if train is not None:
-        key = linker.cfg["gold_key"]
-        ids = {span.kb_id_ for doc in read_docs(train, nlp) for span in gold_spans(doc, key=key)}
-        for name, group in _split(examples, ids, key).items():
+        ids = {span.kb_id_ for doc in read_docs(train, nlp) for span in gold_spans(doc)}
+        for name, group in _split(examples, ids).items():
             metrics[name] = _measure(group, linker)
     described = [example for example in examples if _is_described(example, linker)]
     if 0 < len(described) < len(examples):
@@ -55,9 +55,8 @@ def evaluate(
     metrics["errors"] = _describe_errors(examples, linker)
     metrics["entities"] = len(_index(linker))
     metrics["questions_per_second"] = speed
-    metrics["threshold"] = linker.cfg.get("threshold")
-    metrics["first_threshold"] = linker.cfg.get("first_threshold")
-    metrics["gold_key"] = linker.cfg["gold_key"]
+    metrics["threshold"] = getattr(linker, "threshold", None)
+    metrics["first_threshold"] = getattr(linker, "first_threshold", None)
     output.parent.mkdir(parents=True, exist_ok=True)
     srsly.write_json(output, metrics)
     _save_predictions(examples, predictions_path(output))
@@ -70,7 +69,7 @@ def predictions_path(metrics_path: Path) -> Path:
 
 
 def _measure(examples: List[Example], linker: Linker) -> Dict[str, Any]:
-    counts = count_links(examples, links=linker.link_gold(examples), gold_key=linker.cfg["gold_key"])
+    counts = count_links(examples, links=linker.link_gold(examples))
     weak = counts["weak"]
     return {
         "questions": len(examples),
@@ -80,13 +79,13 @@ def _measure(examples: List[Example], linker: Linker) -> Dict[str, Any]:
     }
 
 
-def _split(examples: List[Example], ids: Set[str], key: str) -> Dict[str, List[Example]]:
+def _split(examples: List[Example], ids: Set[str]) -> Dict[str, List[Example]]:
     """Unseen: questions with gold links of which training knew no entity. Seen: the others with gold
     links. Questions without gold links are in neither.
     """
     groups: Dict[str, List[Example]] = {"seen": [], "unseen": []}
     for example in examples:
-        gold = {span.kb_id_ for span in gold_spans(example.reference, key=key)}
+        gold = {span.kb_id_ for span in gold_spans(example.reference)}
         if gold:
             groups["unseen" if gold.isdisjoint(ids) else "seen"].append(example)
     return groups
@@ -95,16 +94,16 @@ def _split(examples: List[Example], ids: Set[str], key: str) -> Dict[str, List[E
 def _is_described(example: Example, linker: Linker) -> bool:
     """RETURNS (bool): Whether the index has every gold entity of a question, with a description."""
     index = _index(linker)
-    ids = [span.kb_id_ for span in gold_spans(example.reference, key=linker.cfg["gold_key"])]
+    ids = [span.kb_id_ for span in gold_spans(example.reference)]
     return all(p >= 0 and index.entity(int(p)).description for p in index.positions(ids))
 
 
 def _candidates_recall(examples: List[Example], linker: Linker, batch_size: int) -> float:
     """RETURNS (float): How often gold is among the candidates of its mention, where the index has it."""
-    index, key = _index(linker), linker.cfg["gold_key"]
+    index = _index(linker)
     found = total = 0
     for batch in minibatch(examples, batch_size):
-        golds = [[(s, align_span(x, s)) for s in gold_spans(x.reference, key=key)] for x in batch]
+        golds = [[(s, align_span(x, s)) for s in gold_spans(x.reference)] for x in batch]
         pairs = [[(s, r) for s, r in gold if r and index.positions([s.kb_id_])[0] >= 0] for gold in golds]
         docs = [example.predicted for example in batch]
         spans = [[doc[r[0] : r[1]] for _, r in own] for doc, own in zip(docs, pairs, strict=True)]
@@ -121,7 +120,7 @@ def _describe_errors(examples: List[Example], linker: Linker) -> Dict[str, List[
     """
     errors: Dict[str, List[Dict[str, str]]] = {"missed": [], "wrong": [], "specific": [], "extra": []}
     for example in examples:
-        gold = [mention_of(s) for s in gold_spans(example.reference, key=linker.cfg["gold_key"])]
+        gold = [mention_of(s) for s in gold_spans(example.reference)]
         links = [mention_of(ent) for ent in example.predicted.ents if is_linked(ent)]
         for wanted, got in find_errors(gold, links):
             kind = "missed" if got is None else "extra" if wanted is None else "wrong"

@@ -4,7 +4,7 @@ import os
 import shutil
 import warnings
 from pathlib import Path
-from typing import Any, List, Tuple, cast
+from typing import List, Tuple, cast
 
 from spacy.language import Language
 from spacy.pipeline import EntityLinker
@@ -14,7 +14,7 @@ from spacy.util import load_model
 from tqdm import tqdm
 
 from ..baselines.spacy_kb import KBLinker
-from ..corpora.gold import gold_spans
+from ..corpora.gold import GOLD_KEY, gold_spans
 from ..errors import ELQError, Errors
 from ..types import Linker
 
@@ -45,15 +45,6 @@ def find_linker(nlp: Language, path: str) -> Linker:
     raise ELQError(Errors.E009.format(pipeline=path, pipes=", ".join(nlp.pipe_names) or "none"))
 
 
-def set_settings(nlp: Language, linker: Linker, **settings: Any) -> None:
-    """Change settings of a linker, in the component and in the config that is saved with it."""
-    for setting in settings.keys() - linker.cfg.keys():
-        raise ELQError(Errors.E077.format(setting=setting, name=linker.name))
-    linker.cfg.update(settings)
-    linker.check_settings()
-    nlp.get_pipe_config(linker.name).update(settings)
-
-
 def read_docs(path: Path, nlp: Language) -> List[Doc]:
     """RETURNS (List[Doc]): The docs of a `.spacy` file."""
     if not path.is_file():
@@ -67,15 +58,14 @@ def read_docs(path: Path, nlp: Language) -> List[Doc]:
         raise ELQError(Errors.E023.format(path=path, problem=problem, hint=hint)) from None
 
 
-def read_gold(path: Path, nlp: Language, linker: Linker) -> List[Example]:
+def read_gold(path: Path, nlp: Language) -> List[Example]:
     """Read gold docs and give each an unprocessed twin.
 
     RETURNS (List[Example]): Not empty of gold links.
     """
     docs = read_docs(path, nlp)
-    key = linker.cfg["gold_key"]
-    if not any(gold_spans(doc, key=key) for doc in docs):
-        raise ELQError(Errors.E041.format(path=path, key=key))
+    if not any(map(gold_spans, docs)):
+        raise ELQError(Errors.E041.format(path=path, key=GOLD_KEY))
     return [Example(nlp.make_doc(doc.text), doc) for doc in docs]
 
 

@@ -5,7 +5,8 @@ from typing import Any, Dict, List
 
 from ..corpora.gold import gold_spans
 from ..pipeline.gold import align_span
-from .pipelines import load_pipeline, process, read_gold, set_settings
+from ..pipeline.settings import update_settings
+from .pipelines import load_pipeline, process, read_gold
 
 
 def recall(pipeline: str, data_path: Path, *, ks: List[int], batch_size: int = 128) -> Dict[str, Any]:
@@ -14,18 +15,17 @@ def recall(pipeline: str, data_path: Path, *, ks: List[int], batch_size: int = 1
     RETURNS (Dict[str, Any]): "recall" by k, and how many mentions were counted or left out.
     """
     nlp, linker = load_pipeline(pipeline)
-    examples = read_gold(data_path, nlp, linker)
-    for k in ks:
-        set_settings(nlp, linker, candidates=k)  # checks each
-    linker.cfg["candidates"] = max(ks)
-    index, key = linker.index, linker.cfg["gold_key"]
+    examples = read_gold(data_path, nlp)
+    for k in sorted(ks):  # checks each
+        update_settings(nlp, linker.name, {"decoder.candidates": k})
+    index = linker.index
     assert index is not None
     ranks: List[int] = []
     result: Dict[str, Any] = {"mentions": 0, "unknown": 0, "misfits": 0, "in_index": 0}
     with nlp.select_pipes(disable=[linker.name]):
         process(nlp, examples, batch_size=batch_size, desc="Recall")
     for example in examples:
-        gold = gold_spans(example.reference, key=key)
+        gold = gold_spans(example.reference)
         result["mentions"] += len(gold)
         known = [span for span in gold if index.positions([span.kb_id_])[0] >= 0]
         result["unknown"] += len(gold) - len(known)

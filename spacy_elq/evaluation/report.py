@@ -10,7 +10,7 @@ from spacy import displacy
 from spacy.tokens import Doc
 
 from ..corpora.base import KIND
-from ..corpora.gold import GOLD_KEY, gold_spans
+from ..corpora.gold import gold_spans
 from ..errors import ELQError, Errors
 from ..pipeline.scorer import METRICS, is_linked, is_weak_match, match, mention_of
 from .metrics import predictions_path
@@ -26,7 +26,7 @@ def read_metrics(path: Path) -> Dict[str, Any]:
         raise ELQError(Errors.E022.format(path=path, hint=hint))
     try:
         metrics = srsly.read_json(path)
-        if {"weak", "kinds", "gold_key", "errors"} <= set(metrics):
+        if {"weak", "kinds", "errors"} <= set(metrics):
             return metrics
         problem = "it has no metrics"
     except ValueError as err:
@@ -35,9 +35,7 @@ def read_metrics(path: Path) -> Dict[str, Any]:
     raise ELQError(Errors.E023.format(path=path, problem=problem, hint=hint))
 
 
-def write_html(
-    metrics_path: Path, data_path: Path, html_path: Path, *, kb_url: str, gold_key: str = GOLD_KEY
-) -> None:
+def write_html(metrics_path: Path, data_path: Path, html_path: Path, *, kb_url: str) -> None:
     """Write the page.
 
     metrics_path (Path): The metrics; the linked docs are beside them.
@@ -48,7 +46,7 @@ def write_html(
     linked, gold = read_docs(predicted, nlp), read_docs(data_path, nlp)
     if [doc.text for doc in linked] != [doc.text for doc in gold]:
         raise ELQError(Errors.E044.format(predicted=predicted, data=data_path, metrics=metrics_path))
-    blocks = [_render(*pair, gold_key, kb_url) for pair in zip(linked, gold, strict=True)]
+    blocks = [_render(*pair, kb_url) for pair in zip(linked, gold, strict=True)]
     blocks.sort(key=lambda block: block[0])
     n_right = sum(1 for is_right, _ in blocks if is_right)
     page = [parsed for _, group in blocks for parsed in group]
@@ -75,9 +73,9 @@ def metrics_table(metrics: Dict[str, Any]) -> List[Tuple[str, ...]]:
     ]
 
 
-def _render(found: Doc, gold: Doc, key: str, kb_url: str) -> Tuple[bool, List[Dict[str, Any]]]:
+def _render(found: Doc, gold: Doc, kb_url: str) -> Tuple[bool, List[Dict[str, Any]]]:
     """RETURNS (Tuple[bool, List[Dict[str, Any]]]): Whether all is right, and what displaCy shows."""
-    right = [mention_of(span) for span in gold_spans(gold, key=key)]
+    right = [mention_of(span) for span in gold_spans(gold)]
     ents = [ent for ent in found.ents if is_linked(ent)]
     links = [mention_of(ent) for ent in ents]
     pairs = match(right, links, is_weak_match)

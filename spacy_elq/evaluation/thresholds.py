@@ -4,14 +4,16 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
 
 import numpy as np
+from spacy.language import Language
 from spacy.training import Example
 
 from ..corpora.gold import LOST, gold_spans
 from ..errors import ELQError, Errors
 from ..index import EntityIndex
 from ..pipeline.scorer import is_weak_match, match, mention_of
+from ..pipeline.settings import update_settings
 from ..types import Array, Linker
-from .pipelines import load_pipeline, process, read_gold, save_pipeline, set_settings
+from .pipelines import load_pipeline, process, read_gold, save_pipeline
 
 LOWEST = 0.001
 
@@ -37,9 +39,9 @@ def choose_thresholds(
             raise ELQError(Errors.E077.format(setting="index_path", name=linker.name))
         linker.set_index(EntityIndex.open(index_path))
         nlp.get_pipe_config(linker.name)["index_path"] = None
-    examples = read_gold(data_path, nlp, linker)
-    before = linker.cfg["threshold"]
-    set_settings(nlp, linker, threshold=LOWEST, first_threshold=None)
+    examples = read_gold(data_path, nlp)
+    before = getattr(linker, "threshold", None)
+    _set(nlp, linker, LOWEST, None)
     process(nlp, examples, batch_size=batch_size, desc="Link")
     curve = threshold_curve(examples, linker)
     if not curve:
@@ -47,13 +49,17 @@ def choose_thresholds(
     best: Dict[str, Any] = {**max(curve, key=lambda row: row["f"]), "first_threshold": None}
     if first:
         best = max(best, choose_two(examples, linker), key=lambda row: row["f"])
-    set_settings(nlp, linker, threshold=best["threshold"], first_threshold=best["first_threshold"])
+    _set(nlp, linker, best["threshold"], best["first_threshold"])
     target = output or nlp.path or Path(pipeline)
     save_pipeline(nlp, target)
     shown = sorted(curve, key=lambda row: abs(row["f"] - best["f"]))[:1]
     shown += [curve[i] for i in np.linspace(0, len(curve) - 1, 8).astype(int)]
     shown.sort(key=lambda row: row["threshold"])
     return {**best, "before": before, "output": str(target), "shown": shown}
+
+
+def _set(nlp: Language, linker: Linker, threshold: float, first: Optional[float]) -> None:
+    update_settings(nlp, linker.name, {"decoder.threshold": threshold, "decoder.first_threshold": first})
 
 
 def threshold_curve(examples: List[Example], linker: Linker) -> List[Dict[str, float]]:
@@ -117,7 +123,7 @@ def _add_up(links: List[Tuple[float, bool]]) -> Tuple[Array, Array, Array]:
 
 def _count_gold(examples: List[Example], linker: Linker) -> int:
     """RETURNS (int): Number of gold links, also of those that do not fit the tokens."""
-    golds = [gold_spans(example.reference, key=linker.cfg["gold_key"]) for example in examples]
+    golds = [gold_spans(example.reference) for example in examples]
     return sum(map(len, golds)) + sum(int(e.reference.user_data.get(LOST, 0)) for e in examples)
 
 
@@ -125,7 +131,7 @@ def _judge(example: Example, linker: Linker) -> List[Tuple[float, bool]]:
     """RETURNS (List[Tuple[float, bool]]): Score of every link of a doc, and whether it is right. Where
     several links could be right for one gold link, it is the best of them.
     """
-    gold = [mention_of(span) for span in gold_spans(example.reference, key=linker.cfg["gold_key"])]
+    gold = [mention_of(span) for span in gold_spans(example.reference)]
     own = [ent for ent in example.predicted.ents if ent._.elq_score is not None]
     ents = sorted(own, key=lambda ent: -ent._.elq_score)
     pairs = match([mention_of(ent) for ent in ents], gold, is_weak_match)

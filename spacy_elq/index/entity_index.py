@@ -2,11 +2,13 @@
 
 import shutil
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
+from ..core.similarity import Prior, add_prior
 from ..errors import ELQError, Errors
 from ..types import Array, Entity
 from .backend import FaissBackend, build_backend, default_factory, plan_backend
@@ -110,23 +112,17 @@ class EntityIndex:
         k: int,
         *,
         names: Sequence[str] = (),
-        name_weight: float = 0.0,
-        alias_share: float = 1.0,
-        popularity_weight: float = 0.0,
+        prior: Prior = Prior(),  # noqa: B008  (frozen)
     ) -> Tuple[Array, Array]:
         """Find candidates: the back end finds them, the stored vectors score them.
 
         queries (Array): (queries, width).
         k (int): Candidates per query; fewer where the catalogue is smaller.
-        names (Sequence[str]): The text of each query, for `name_weight`.
-        name_weight (float): What is added to the similarity of entities that bear the text as their title,
-            half of it for a similar spelling; they are candidates even if their vectors are far. 0 is the
-            paper.
-        alias_share (float): The share of it that entities get which bear the text as another name.
-        popularity_weight (float): What is added to the similarity of an entity for each e-fold of its
-            popularity. 0 is the paper.
+        names (Sequence[str]): The text of each query, where the prior weighs names.
+        prior (Prior): What counts beside the vectors. Entities whose name is the text of a query are
+            candidates even if their vectors are far.
         RETURNS (Tuple[Array, Array]): (queries, k) positions and similarities, exact inner products and what
-            the weights add, best first; -1 and minus infinity where the back end found fewer.
+            the prior adds, best first; -1 and minus infinity where the back end found fewer.
         """
         if self._backend is None:
             raise ELQError(Errors.E033.format(path=self.path))
@@ -137,25 +133,24 @@ class EntityIndex:
             return np.zeros((0, k), dtype="int64"), np.zeros((0, k), dtype="float32")
         queries = np.ascontiguousarray(queries, dtype="float32")
         chunks = [
-            self._search_chunk(queries[begin : begin + _QUERIES_AT_ONCE], k, popularity_weight)
+            self._search_chunk(queries[begin : begin + _QUERIES_AT_ONCE], k, prior)
             for begin in range(0, len(queries), _QUERIES_AT_ONCE)
         ]
         positions, similarities = (np.concatenate(arrays) for arrays in zip(*chunks, strict=True))
-        if name_weight:
-            matches = self.match_names(names, alias_share=alias_share)
-            bonus = name_weight * matches[2] + popularity_weight * self.log_popularity[matches[1]]
-            return self._add_named(queries, (*matches[:2], bonus), positions, similarities)
+        if prior.name_weight:
+            matches = self.match_names(names, alias_share=prior.alias_share)
+            return self._add_named(queries, matches, prior, (positions, similarities))
         return positions, similarities
 
-    def _search_chunk(self, queries: Array, k: int, popularity_weight: float) -> Tuple[Array, Array]:
+    def _search_chunk(self, queries: Array, k: int, prior: Prior) -> Tuple[Array, Array]:
         assert self._backend is not None
-        wider = min(_WIDER * k, len(self)) if popularity_weight else k
+        wider = min(_WIDER * k, len(self)) if prior.popularity_weight else k
         positions = self._backend.search(queries, min(max(wider, self._backend.rescore), len(self)))
         similarities = np.matmul(self._read_vectors(positions), queries[:, :, None])[:, :, 0]
         similarities[positions < 0] = -np.inf
-        if popularity_weight:
+        if prior.popularity_weight:
             _drop_beyond(similarities, wider)
-            similarities += popularity_weight * self.log_popularity[positions]
+            similarities = add_prior(similarities, prior, log_popularity=self.log_popularity[positions])
         return _best(positions, similarities, k)
 
     def _read_vectors(self, positions: Array) -> Array:
@@ -171,20 +166,22 @@ class EntityIndex:
         self,
         queries: Array,
         matches: Tuple[Array, Array, Array],
-        positions: Array,
-        similarities: Array,
+        prior: Prior,
+        candidates: Tuple[Array, Array],
     ) -> Tuple[Array, Array]:
-        """Put the entities that bear the names among the candidates, keeping as many as there were."""
-        owners, entities, bonus = matches
+        """Put the entities with the names of the queries among the candidates, as many as there were."""
+        owners, entities, degrees = matches
+        positions, similarities = candidates
         if not len(owners):
-            return positions, similarities
+            return candidates
         counts = np.bincount(owners, minlength=len(queries))
         columns = np.arange(len(owners)) - np.repeat(np.cumsum(counts) - counts, counts)
         named = np.full((len(queries), int(counts.max())), -1, dtype="int64")
         scores = np.full(named.shape, -np.inf, dtype="float32")
         named[owners, columns] = entities
         exact = np.einsum("qw,qw->q", queries[owners], self._read_vectors(entities))
-        scores[owners, columns] = exact + bonus
+        popularity = self.log_popularity[entities]
+        scores[owners, columns] = add_prior(exact, prior, degrees=degrees, log_popularity=popularity)
         twice = (positions[:, :, None] == named[:, None, :]).any(axis=2)
         return _best(
             np.concatenate([np.where(twice, -1, positions), named], axis=1),
@@ -268,4 +265,4 @@ def build_index_loader(path: Path) -> Callable[[], EntityIndex]:
     path (Path): Folder of the index.
     RETURNS (Callable[[], EntityIndex]): Opens the index.
     """
-    return lambda: EntityIndex.open(path)
+    return partial(EntityIndex.open, path)

@@ -7,7 +7,10 @@ from spacy.tokens import Doc, Span
 
 from ..types import Link
 
-EXISTING_ENTS = ("keep", "overwrite", "replace")
+# what linkers assign, for `nlp.analyze_pipes`
+EXTENSIONS = ("elq_score", "elq_title", "elq_alternatives")
+ASSIGNS = ["doc.ents", "token.ent_iob", "token.ent_type", "token.ent_kb_id"]
+ASSIGNS += [f"span._.{name}" for name in EXTENSIONS]
 
 
 def write_links(
@@ -17,7 +20,7 @@ def write_links(
 
     docs (Iterable[Doc]): The docs.
     links (List[List[Link]]): Of each doc.
-    existing_ents (str): One of `EXISTING_ENTS`: "overwrite" drops entities of earlier components that
+    existing_ents (str): "overwrite" drops entities of earlier components that
         overlap with a link, "keep" drops links that overlap with them, "replace" drops all of them.
     spans_key (Optional[str]): Span group for all links, also those that were not accepted.
     """
@@ -33,7 +36,7 @@ def write_links(
 
 def _install_extensions() -> None:
     """Register what can be read on every linked entity, in plain types."""
-    for name in ("elq_score", "elq_title", "elq_alternatives"):
+    for name in EXTENSIONS:
         if not Span.has_extension(name):
             Span.set_extension(name, default=None)
 

@@ -3,17 +3,16 @@ scores, the linking loss, annotations, scores, and the index on disk.
 """
 
 import logging
-import math
 import warnings
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, ClassVar, Dict, Iterable, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 import srsly
 from spacy import util
-from spacy.pipeline.pipe import deserialize_config
+from spacy.language import Language
 from spacy.pipeline.trainable_pipe import TrainablePipe
 from spacy.tokens import Doc
 from spacy.training import Example
@@ -21,23 +20,41 @@ from spacy.vocab import Vocab
 from thinc.api import Model
 
 from .. import util as threads
-from ..core.decode import accept_mentions, joint_scores
-from ..core.losses import LINKING_LOSSES
+from ..core.decode import Decoder, joint_scores, link_mentions
+from ..core.losses import LINKING_LOSSES, Loss
 from ..core.negatives import Negatives
-from ..errors import ELQError, Errors, Warnings
+from ..core.similarity import Prior, add_prior, name_degrees
+from ..errors import ELQError, Errors, Rule, Warnings
 from ..index import EntityIndex, copy_index, find_place, record_place
 from ..types import Alternative, Array, Link
-from .annotate import EXISTING_ENTS, write_links
+from . import legacy
+from .annotate import write_links
 from .batch import find_owners, span_texts, to_docs
 from .gold import collect_gold
 from .scorer import ScoresLinks
-from .settings import Rule, check_settings, threshold_rules
+from .settings import LINKER_RULES, OPTIONAL_TEXT, HasSettings, update_settings
 
 logger = logging.getLogger("spacy")
+# folder of the index inside of a pipeline that has it with it
+BUNDLE = "index"
 
 
-class IndexedLinker(ScoresLinks, TrainablePipe):
-    """A linker whose candidates are the entities of an index that are nearest to the vector of a mention."""
+class IndexedLinker(HasSettings, ScoresLinks, TrainablePipe):
+    """A linker whose candidates are the entities of an index that are nearest to the vector of a mention.
+
+    index (Optional[EntityIndex]): What it searches; see `set_index`.
+    bundled (bool): Whether `to_disk` puts a copy of the index into the pipeline: after `spacy elq bundle`,
+        and where the pipeline was loaded with its index inside.
+    """
+
+    rules: ClassVar[Dict[str, Rule]] = {**LINKER_RULES, "index_path": OPTIONAL_TEXT}
+    blocks: ClassVar[Dict[str, type]] = {"prior": Prior, "decoder": Decoder, "loss": Loss}
+    negatives: Negatives
+    prior: Prior
+    decoder: Decoder
+    loss: Loss
+    index: Optional[EntityIndex]
+    bundled: bool
 
     def __init__(
         self,
@@ -47,40 +64,21 @@ class IndexedLinker(ScoresLinks, TrainablePipe):
         *,
         negatives: Negatives,
         scorer: Optional[Callable],
-        index_path: Optional[str],
-        settings: Dict[str, Any],
+        **settings: Any,
     ) -> None:
         """Make the component. It has no index yet: `initialize`, `set_index` or `from_disk` give one.
 
-        settings (Dict[str, Any]): What `cfg` holds. The other arguments are those of `ELQLinker`.
+        settings (Any): The blocks and the other settings; see `ELQLinker`.
         """
+        self.name = name
         self.vocab = vocab
         self.model = model
-        self.name = name
         self.negatives = negatives
         self.scorer = scorer
-        self.index: Optional[EntityIndex] = None
-        self.index_path = index_path
-        self.cfg: Dict[str, Any] = settings
-        self.check_settings()
-
-    def check_settings(self) -> None:
-        """Check the values in `cfg`, also after they were changed."""
-        rules: Dict[str, Rule] = {
-            **threshold_rules(self.cfg),
-            "candidates": (lambda x: x >= 1, "at least 1"),
-            "name_weight": (lambda x: x >= 0, "at least 0"),
-            "alias_share": (lambda x: 0.5 <= x <= 1, "between 0.5 and 1"),
-            "popularity_weight": (lambda x: x >= 0, "at least 0"),
-            "temperature": (lambda x: x > 0, "above 0"),
-            "existing_ents": (lambda x: x in EXISTING_ENTS, f"one of {', '.join(EXISTING_ENTS)}"),
-            "linking_loss": (lambda x: x in LINKING_LOSSES, f"one of {', '.join(LINKING_LOSSES)}"),
-        }
-        check_settings(self.name, self.cfg, {**rules, **self._rules()})
-
-    def _rules(self) -> Dict[str, Rule]:
-        """RETURNS (Dict[str, Rule]): What the settings that only this linker has may be."""
-        return {}
+        self.index = None
+        self.bundled = False
+        for setting, value in settings.items():
+            setattr(self, setting, value)
 
     # ------------------------------------------------------------------ the index
 
@@ -120,74 +118,58 @@ class IndexedLinker(ScoresLinks, TrainablePipe):
         RETURNS (Tuple[Array, Array]): (mentions, candidates) positions and log joint probabilities.
         """
         search = self._search(index, self._names(docs, spans))
-        positions, similarities = search(vectors, self.cfg["candidates"])
-        return positions, joint_scores(log_probs, similarities.astype("float64") / self.cfg["temperature"])
+        positions, similarities = search(vectors, self.decoder.candidates)
+        return positions, joint_scores(log_probs, similarities.astype("float64") / self.prior.temperature)
 
     def _link_best(
         self, index: EntityIndex, docs: Sequence[Doc], spans: Array, vectors: Array, log_probs: Array
     ) -> List[List[Link]]:
-        """Link mentions: those that reach the threshold become links, best first, without overlap.
-
-        The joint probability of a mention is at most its own. Those that would be links if it were just that
-        are looked up; if they are not good enough then, those that would be links instead, and so on. The
-        links are the same as if all had been looked up, as they are where every mention is shown.
+        """Link mentions; see `link_mentions`.
 
         spans, vectors (Array): (mentions, 2) token ranges, counted over the batch, by position, and
             (mentions, width).
         log_probs (Array): (mentions,) log probability that each is one.
-        RETURNS (List[List[Link]]): Per doc, the links by position; if `spans_key` is set, also the
-            mentions that were not accepted.
+        RETURNS (List[List[Link]]): Per doc, the links by position; if all mentions are shown, also those
+            that were not accepted.
         """
+
+        def look_up(asked: Array) -> Tuple[Array, Array]:
+            return self._link(index, docs, spans[asked], vectors[asked], log_probs[asked])
+
         owners, _ = find_owners(docs, spans)
-        shape = (len(spans), min(self.cfg["candidates"], len(index)))
-        positions, joint = np.full(shape, -1), np.full(shape, -np.inf)
-        joint[:, 0] = log_probs
-        is_known = np.zeros(len(spans), dtype=bool)
-        accepted = self._accept(spans, joint, owners)
-        asked = np.arange(len(spans)) if self.cfg["spans_key"] else accepted
-        while len(asked):
-            found = self._link(index, docs, spans[asked], vectors[asked], log_probs[asked])
-            positions[asked], joint[asked] = found
-            is_known[asked] = True
-            accepted = self._accept(spans, joint, owners)
-            asked = accepted[~is_known[accepted]]
-        is_link = np.zeros(len(spans), dtype=bool)
-        is_link[accepted] = True
-        shown = np.arange(len(spans)) if self.cfg["spans_key"] else accepted
+        positions, joint, is_link = link_mentions(
+            spans, log_probs, owners, look_up, decoder=self.decoder, look_up_all=self._shows_all
+        )
+        shown = np.arange(len(spans)) if self._shows_all else np.flatnonzero(is_link)
         return self._make_links(index, docs, spans[shown], positions[shown], joint[shown], is_link[shown])
 
-    def _accept(self, spans: Array, joint: Array, owners: Array) -> Array:
-        """RETURNS (Array): The positions of the mentions that become links, ascending."""
-        log_threshold = math.log(self.cfg["threshold"])
-        return np.flatnonzero(
-            accept_mentions(
-                spans, joint[:, 0], owners, log_threshold=log_threshold, log_first=self._log_least()
-            )
-        )
-
-    def _log_least(self) -> float:
-        """RETURNS (float): The log joint probability below which nothing becomes a link."""
-        return math.log(self.cfg["first_threshold"] or self.cfg["threshold"])
+    @property
+    def _shows_all(self) -> bool:
+        """RETURNS (bool): Whether mentions that are not accepted are shown too."""
+        return False
 
     def _attach_first(self, index_loader: Optional[Callable[[], EntityIndex]]) -> EntityIndex:
         """Attach the index of a training, whatever encoder made it, and let the model be as wide.
 
+        index_loader (Optional[Callable[[], EntityIndex]]): Opens the index; without it, the one that is
+            attached stays or, if there is none, that of `index_path` is opened.
         RETURNS (EntityIndex): The index.
         """
         if index_loader is not None:
             self._attach(index_loader(), encoder=None)
+        elif self.index is None and self.index_path is not None:
+            self._attach(EntityIndex.open(self.index_path), encoder=None)
         index = self._require_index()
         self.model.set_dim("nO", index.width)
         return index
 
     def _search(self, index: EntityIndex, names: List[str]) -> Callable[[Array, int], Tuple[Array, Array]]:
         """RETURNS (Callable): The index's search for mentions of these names, with the weights set here."""
-        weights = {key: self.cfg[key] for key in ("name_weight", "alias_share", "popularity_weight")}
-        return partial(index.search, names=names, **weights)
+        return partial(index.search, names=names, prior=self.prior)
 
     def _names(self, docs: Sequence[Doc], spans: Array) -> List[str]:
         """RETURNS (List[str]): The texts of mentions, if names count for linking."""
-        return span_texts(docs, spans) if self.cfg["name_weight"] else []
+        return span_texts(docs, spans) if self.prior.name_weight else []
 
     def _make_links(
         self,
@@ -213,7 +195,7 @@ class IndexedLinker(ScoresLinks, TrainablePipe):
                     end=end,
                     entity_id=best_id,
                     title=best_title,
-                    label=label or self.cfg["label"],
+                    label=label or self.label,
                     score=own[0],
                     alternatives=[
                         Alternative(id_, title, prob)
@@ -225,12 +207,12 @@ class IndexedLinker(ScoresLinks, TrainablePipe):
         return links
 
     def set_annotations(self, docs: Iterable[Doc], links: List[List[Link]]) -> None:
-        """Write links to the docs: entities, scores, titles, alternatives and, if set, the span group.
+        """Write links to the docs: entities, scores, titles and alternatives.
 
         docs (Iterable[Doc]): The docs.
         links (List[List[Link]]): What `predict` returned for them.
         """
-        write_links(docs, links, existing_ents=self.cfg["existing_ents"], spans_key=self.cfg["spans_key"])
+        write_links(docs, links, existing_ents=self.existing_ents)
 
     # ------------------------------------------------------------------ training
 
@@ -246,12 +228,15 @@ class IndexedLinker(ScoresLinks, TrainablePipe):
         names = self._names(docs, spans)
         pool, competes, targets = self.negatives(vectors, gold, self._search(index, names))
         entities = index.vectors[pool]
-        similarities = (vectors @ entities.T).astype("float64")
-        matches = index.match_names(names, alias_share=self.cfg["alias_share"])
-        similarities += self.cfg["name_weight"] * _bear_name(matches, pool, len(vectors))
-        similarities += self.cfg["popularity_weight"] * index.log_popularity[pool]
+        matches = index.match_names(names, alias_share=self.prior.alias_share)
+        similarities = add_prior(
+            (vectors @ entities.T).astype("float64"),
+            self.prior,
+            degrees=name_degrees(*matches, pool=pool, mentions=len(vectors)),
+            log_popularity=index.log_popularity[pool],
+        )
         similarities[~competes] = -np.inf
-        loss, d_similarities = LINKING_LOSSES[self.cfg["linking_loss"]](similarities, targets)
+        loss, d_similarities = LINKING_LOSSES[self.loss.linking](similarities, targets)
         return loss, (d_similarities @ entities).astype(vectors.dtype)
 
     def _report_gold(self, examples: Iterable[Example]) -> None:
@@ -260,7 +245,7 @@ class IndexedLinker(ScoresLinks, TrainablePipe):
         unknown: List[str] = []
         index = self._require_index()
         for example in examples:
-            gold = collect_gold([example], index.positions, key=self.cfg["gold_key"])
+            gold = collect_gold([example], index.positions)
             total += len(gold.ids) + gold.misfits
             misfits += gold.misfits
             unknown += [gold.ids[i] for i in np.flatnonzero(gold.positions < 0)]
@@ -285,11 +270,10 @@ class IndexedLinker(ScoresLinks, TrainablePipe):
     def to_bytes(self, *, exclude: Iterable[str] = ()) -> bytes:
         """Serialize to bytes. The index is not in them, only where it is and what it must be.
 
-        exclude (Iterable[str]): Fields to leave out: vocab, cfg, model, index.
+        exclude (Iterable[str]): Fields to leave out: vocab, model, index.
         RETURNS (bytes): The serialized component.
         """
         serialize: Dict[str, Callable[[], Any]] = {
-            "cfg": lambda: srsly.json_dumps(self.cfg),
             "index": lambda: srsly.json_dumps(self._index_record(None)),
             "vocab": lambda: self.vocab.to_bytes(exclude=exclude),
             "model": self.model.to_bytes,
@@ -300,11 +284,10 @@ class IndexedLinker(ScoresLinks, TrainablePipe):
         """Load from bytes and open the index they name.
 
         bytes_data (bytes): What `to_bytes` returned.
-        exclude (Iterable[str]): Fields to leave out: vocab, cfg, model, index.
+        exclude (Iterable[str]): Fields to leave out: vocab, model, index.
         RETURNS (IndexedLinker): The component.
         """
         deserialize: Dict[str, Callable[[Any], Any]] = {
-            "cfg": lambda b: self.cfg.update(srsly.json_loads(b)),
             "vocab": lambda b: self.vocab.from_bytes(b, exclude=exclude),
             "model": self.model.from_bytes,
             "index": lambda b: self._open_index(srsly.json_loads(b), None),
@@ -313,33 +296,32 @@ class IndexedLinker(ScoresLinks, TrainablePipe):
         return self
 
     def to_disk(self, path: Union[str, Path], *, exclude: Iterable[str] = ()) -> None:
-        """Save to a folder, with the place of the index, or with the index if `bundle_index` is set.
+        """Save to a folder, with the place of the index, or with the index if it is `bundled`.
 
         path (Union[str, Path]): The folder.
-        exclude (Iterable[str]): Fields to leave out: vocab, cfg, model, index.
+        exclude (Iterable[str]): Fields to leave out: vocab, model, index.
         """
         folder = Path(path)
         serialize: Dict[str, Callable[[Path], Any]] = {
-            "cfg": lambda p: srsly.write_json(p, self.cfg),
             "index.json": lambda p: srsly.write_json(p, self._index_record(folder)),
             "vocab": lambda p: self.vocab.to_disk(p, exclude=exclude),
             "model": lambda p: self.model.to_disk(p),
         }
         excluded = [*exclude, "index.json"] if "index" in exclude else exclude
         util.to_disk(path, serialize, excluded)
-        if self.cfg["bundle_index"] and "index" not in exclude and self.index is not None:
-            copy_index(self.index, folder / "index")
+        if self.bundled and "index" not in exclude and self.index is not None:
+            copy_index(self.index, folder / BUNDLE)
 
     def from_disk(self, path: Union[str, Path], *, exclude: Iterable[str] = ()) -> "IndexedLinker":
-        """Load from a folder and open the index it names.
+        """Load from a folder and open the index it names, or that of `index_path`.
 
         path (Union[str, Path]): The folder.
-        exclude (Iterable[str]): Fields to leave out: vocab, cfg, model, index.
+        exclude (Iterable[str]): Fields to leave out: vocab, model, index.
         RETURNS (IndexedLinker): The component.
         """
         folder = Path(path)
+        legacy.compare_settings(self, folder)
         deserialize: Dict[str, Callable[[Path], Any]] = {
-            "cfg": lambda p: self.cfg.update(deserialize_config(p)),
             "vocab": lambda p: self.vocab.from_disk(p, exclude=exclude),
             "model": lambda p: self.model.from_bytes(p.read_bytes()),
             "index.json": lambda p: self._open_index(srsly.read_json(p), folder),
@@ -349,23 +331,29 @@ class IndexedLinker(ScoresLinks, TrainablePipe):
         return self
 
     def _index_record(self, folder: Optional[Path]) -> Dict[str, Any]:
-        """Where the index is, from the root and from `folder`, so that both can be moved together."""
+        """RETURNS (Dict[str, Any]): Where the index is, from `folder` and from the root, so that both can be
+        moved together, what it must be, and the `index_path` at the time.
+        """
         if self.index is None:
             return {}
-        if folder is not None and self.cfg["bundle_index"]:
-            return {"paths": ["index"], "stamp": self.index.stamp}
-        return {"paths": record_place(self.index.path, folder), "stamp": self.index.stamp}
+        is_inside = folder is not None and self.bundled
+        paths = [BUNDLE] if is_inside else record_place(self.index.path, folder)
+        return {"paths": paths, "stamp": self.index.stamp, "index_path": self.index_path}
 
     def _open_index(self, record: Dict[str, Any], folder: Optional[Path]) -> None:
-        if not record:
-            return
-        stamp = record["stamp"]
-        if self.index_path is not None:
-            self._attach(EntityIndex.open(self.index_path), encoder=stamp["encoder"])
-            return
-        place = find_place(record["paths"], folder, message=Errors.E006, name=self.name)
-        index = EntityIndex.open(place)
-        self._attach(index, encoder=stamp["encoder"])
+        encoder = record["stamp"]["encoder"] if record else None
+        self.bundled = bool(record) and record["paths"] == [BUNDLE]
+        # a path that was not there when the pipeline was saved is where the index is now
+        if self.index_path is not None and self.index_path != record.get("index_path"):
+            self._attach(EntityIndex.open(self.index_path), encoder=encoder)
+        elif record:
+            place = find_place(record["paths"], folder, message=Errors.E006, name=self.name)
+            self._attach(EntityIndex.open(place), encoder=encoder)
+            if self.index_path is None:
+                self._check_catalogue(record["stamp"])
+
+    def _check_catalogue(self, stamp: Dict[str, Any]) -> None:
+        index = self._require_index()
         if index.stamp != stamp:
             raise ELQError(
                 Errors.E005.format(
@@ -377,14 +365,18 @@ class IndexedLinker(ScoresLinks, TrainablePipe):
             )
 
 
-def _bear_name(matches: Tuple[Array, Array, Array], pool: Array, n_mentions: int) -> Array:
-    """RETURNS (Array): (mentions, pool) how well an entity of the pool bears the mention's text as name."""
-    bear = np.zeros((n_mentions, len(pool)))
-    owners, entities, degrees = matches
-    columns = np.minimum(np.searchsorted(pool, entities), len(pool) - 1)
-    inside = pool[columns] == entities
-    bear[owners[inside], columns[inside]] = degrees[inside]
-    return bear
+def bundle_index(nlp: Language, name: str) -> None:
+    """Let a pipeline carry its index: `nlp.to_disk` puts a copy inside from now on.
+
+    nlp (Language): The pipeline.
+    name (str): Its linker.
+    """
+    linker = nlp.get_pipe(name)
+    if not isinstance(linker, IndexedLinker):
+        raise ELQError(Errors.E077.format(setting="index_path", name=name))
+    linker.bundled = True
+    # the index comes along: no other place may be looked at
+    update_settings(nlp, name, {"index_path": None})
 
 
 threads.install()

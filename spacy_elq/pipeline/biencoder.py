@@ -5,13 +5,11 @@
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple, Union
+from typing import Any, Callable, ClassVar, Dict, Iterable, List, Optional, Tuple, Union
 
 import numpy as np
-import srsly
 from spacy import util
 from spacy.language import Language
-from spacy.pipeline.pipe import deserialize_config
 from spacy.pipeline.trainable_pipe import TrainablePipe
 from spacy.tokens import Doc
 from spacy.training import Example, validate_examples, validate_get_examples
@@ -20,18 +18,17 @@ from thinc.api import Config, Model, Optimizer, set_dropout_rate
 
 from ..core.losses import softmax_linking_loss
 from ..core.spans import pool_spans, to_row_spans
-from ..corpora.gold import GOLD_KEY
-from ..errors import ELQError, Errors
+from ..errors import ELQError, Errors, Rule
 from ..index import Records, open_catalogue
 from ..model.towers import PairInput, TowerOutput
 from ..types import Array, Entity
 from .batch import span_texts
 from .gold import Gold, collect_gold
+from .settings import HasSettings
 
 DEFAULT_CONFIG = Config().from_str(
     """
 [elq_pairs]
-gold_key = "gold_links"
 same_name = 1
 title_only = 0.0
 
@@ -50,16 +47,20 @@ def make_elq_pairs(
     nlp: Language,
     name: str,
     model: Model[PairInput, TowerOutput],
-    gold_key: str,
     same_name: int,
     title_only: float,
 ) -> "ELQPairs":
     """Build an `elq_pairs`; see `ELQPairs` for the settings."""
-    return ELQPairs(nlp.vocab, model, name, gold_key=gold_key, same_name=same_name, title_only=title_only)
+    return ELQPairs(nlp.vocab, model, name, same_name=same_name, title_only=title_only)
 
 
-class ELQPairs(TrainablePipe):
+class ELQPairs(HasSettings, TrainablePipe):
     """Brings a mention in its context and its entity together, away from the other entities of the batch."""
+
+    rules: ClassVar[Dict[str, Rule]] = {
+        "same_name": (lambda x: x >= 0, "a number, at least 0"),
+        "title_only": (lambda x: 0 <= x <= 1, "a number from 0 to 1"),
+    }
 
     def __init__(
         self,
@@ -67,7 +68,6 @@ class ELQPairs(TrainablePipe):
         model: Model[PairInput, TowerOutput],
         name: str = "elq_pairs",
         *,
-        gold_key: str = GOLD_KEY,
         same_name: int = 1,
         title_only: float = 0.0,
     ) -> None:
@@ -76,16 +76,16 @@ class ELQPairs(TrainablePipe):
         vocab (Vocab): The shared vocabulary.
         model (Model): The pair tower.
         name (str): Name of the component.
-        gold_key (str): Span group of reference docs with the gold links; without it, their entities.
         same_name (int): How many wrong entities that bear the mention's text as a name join the negatives of
             each mention, drawn at random. 0 leaves the gold entities of the batch, as in the paper.
         title_only (float): Share of the entities of a batch whose description is left out, so that entities
             of which the catalogue has only the title are learnt as well.
         """
+        self.name = name
         self.vocab = vocab
         self.model = model
-        self.name = name
-        self.cfg: Dict[str, Any] = {"gold_key": gold_key, "same_name": same_name, "title_only": title_only}
+        self.same_name = same_name
+        self.title_only = title_only
         self._records: Optional[Records] = None
         self._random = np.random.default_rng(0)
 
@@ -128,7 +128,7 @@ class ELQPairs(TrainablePipe):
         examples = list(examples)
         validate_examples(examples, "ELQPairs.update")
         records = self._require_records()
-        gold = collect_gold(examples, records.positions, key=self.cfg["gold_key"])
+        gold = collect_gold(examples, records.positions)
         docs = [example.predicted for example in examples]
         if not (gold.positions >= 0).any():
             return losses
@@ -145,7 +145,7 @@ class ELQPairs(TrainablePipe):
 
     def _draw_texts(self, records: Records, pool: Array) -> List[Entity]:
         """RETURNS (List[Entity]): The entities, some without their description."""
-        is_bare = self._random.random(len(pool)) < self.cfg["title_only"]
+        is_bare = self._random.random(len(pool)) < self.title_only
         entities = [records.get(int(position)) for position in pool]
         return [replace(e, description="") if bare else e for e, bare in zip(entities, is_bare, strict=True)]
 
@@ -157,7 +157,7 @@ class ELQPairs(TrainablePipe):
         order = np.lexsort((self._random.random(len(owners)), owners))
         owners, entities = owners[order], entities[order]
         rank = np.arange(len(owners)) - np.searchsorted(owners, owners)
-        return entities[rank < self.cfg["same_name"]]
+        return entities[rank < self.same_name]
 
     def score(self, examples: Iterable[Example], **kwargs: Any) -> Dict[str, Any]:
         """Link the gold mentions among all gold entities of the examples.
@@ -167,11 +167,11 @@ class ELQPairs(TrainablePipe):
         records = self._require_records()
         hits: List[Array] = []
         examples = list(examples)
-        pool = np.unique(collect_gold(examples, records.positions, key=self.cfg["gold_key"]).positions)
+        pool = np.unique(collect_gold(examples, records.positions).positions)
         pool = pool[pool >= 0]
         entities = self._encode(records, pool)
         for batch in util.minibatch(examples, 128):
-            gold = collect_gold(batch, records.positions, key=self.cfg["gold_key"])
+            gold = collect_gold(batch, records.positions)
             rows, _ = self.model.layers[0].predict([example.predicted for example in batch]), None
             rows = rows.with_vectors(self.model.layers[1].predict(rows.vectors))
             mentions, kept, _ = _pool_gold(rows, gold)
@@ -192,10 +192,9 @@ class ELQPairs(TrainablePipe):
         """Save to a folder; its subfolder `encoder` is the entity encoder, for `spacy elq encode`.
 
         path (Union[str, Path]): The folder.
-        exclude (Iterable[str]): Fields to leave out: vocab, cfg, model, encoder.
+        exclude (Iterable[str]): Fields to leave out: vocab, model, encoder.
         """
         serialize: Dict[str, Callable[[Path], Any]] = {
-            "cfg": lambda p: srsly.write_json(p, self.cfg),
             "vocab": lambda p: self.vocab.to_disk(p, exclude=exclude),
             "model": lambda p: self.model.to_disk(p),
             "encoder": lambda p: self.model.layers[2].attrs["encoder"].to_disk(p),
@@ -206,11 +205,10 @@ class ELQPairs(TrainablePipe):
         """Load from a folder.
 
         path (Union[str, Path]): The folder.
-        exclude (Iterable[str]): Fields to leave out: vocab, cfg, model.
+        exclude (Iterable[str]): Fields to leave out: vocab, model.
         RETURNS (ELQPairs): The component.
         """
         deserialize: Dict[str, Callable[[Path], Any]] = {
-            "cfg": lambda p: self.cfg.update(deserialize_config(p)),
             "vocab": lambda p: self.vocab.from_disk(p, exclude=exclude),
             "model": lambda p: self.model.from_disk(p),
         }

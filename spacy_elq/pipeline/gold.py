@@ -7,7 +7,7 @@ import numpy as np
 from spacy.tokens import Span
 from spacy.training import Example
 
-from ..corpora.gold import COMPLETE, GOLD_KEY, gold_spans
+from ..corpora.gold import COMPLETE, gold_spans
 from ..types import Array
 
 
@@ -46,8 +46,6 @@ def align_span(example: Example, span: Span) -> Optional[Tuple[int, int]]:
 def collect_gold(
     examples: Iterable[Example],
     find_positions: Callable[[Sequence[str]], Array],
-    *,
-    key: str = GOLD_KEY,
 ) -> Gold:
     """Gather the gold links of a batch.
 
@@ -57,7 +55,7 @@ def collect_gold(
     spans, ids, complete, misfits, offset = [], [], [], 0, 0
     for example in examples:
         complete.append(bool(example.reference.user_data.get(COMPLETE, True)))
-        for span in gold_spans(example.reference, key=key):
+        for span in gold_spans(example.reference):
             aligned = align_span(example, span)
             if aligned is None:
                 misfits += 1

@@ -1,5 +1,6 @@
 """Scores of predicted links against gold links: weak, strong, mentions only, links only."""
 
+from functools import partial
 from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple
 
 import numpy as np
@@ -9,7 +10,7 @@ from spacy.tokens import Doc, Span
 from spacy.training import Example
 from spacy.util import minibatch
 
-from ..corpora.gold import GOLD_KEY, LOST, gold_spans
+from ..corpora.gold import LOST, gold_spans
 from ..types import Link
 from .gold import align_span
 
@@ -35,18 +36,13 @@ def make_linker_scorer(spans_key: str = "sc") -> Callable:
         "sc" is the key it looks for unless told otherwise with --spans-key.
     RETURNS (Callable): The scorer.
     """
-
-    def score(examples: Iterable[Example], **cfg: Any) -> Dict[str, Any]:
-        return linker_score(examples, spans_key=spans_key, **cfg)
-
-    return score
+    return partial(linker_score, spans_key=spans_key)
 
 
 def linker_score(
     examples: Iterable[Example],
     *,
     links: Optional[Sequence[List[Mention]]] = None,
-    gold_key: str = GOLD_KEY,
     spans_key: str = "sc",
     **cfg: Any,
 ) -> Dict[str, Any]:
@@ -55,10 +51,9 @@ def linker_score(
     examples (Iterable[Example]): With predicted and reference docs.
     links (Optional[Sequence[List[Mention]]]): Per example, what the linker says when it is given the gold
         mentions: (start_char, end_char, id). Needed for the metric "links".
-    gold_key (str): Span group of the reference docs that holds the gold links.
     RETURNS (Dict[str, Any]): `elq_{metric}_{p,r,f}`, and the same as a table for `spacy evaluate`.
     """
-    counts = count_links(examples, links=links, gold_key=gold_key)
+    counts = count_links(examples, links=links)
     table = {name: score.to_dict() for name, score in counts.items()}
     flat = {f"elq_{name}_{key}": v for name, prf in table.items() for key, v in prf.items()}
     weak = {f"spans_{spans_key}_{key}": value for key, value in table["weak"].items()}
@@ -69,7 +64,6 @@ def link_gold(
     link_spans: Callable[[Sequence[Doc], Sequence[Sequence[Span]]], List[List[Link]]],
     examples: Sequence[Example],
     *,
-    gold_key: str = GOLD_KEY,
     batch_size: int = 128,
 ) -> List[List[Mention]]:
     """Link the gold mentions of processed examples, for the metric "links".
@@ -80,7 +74,7 @@ def link_gold(
     """
     results: List[List[Mention]] = []
     for batch in minibatch(examples, batch_size):
-        pairs = [_fitting_gold(example, gold_key) for example in batch]
+        pairs = [_fitting_gold(example) for example in batch]
         docs = [example.predicted for example in batch]
         links = link_spans(docs, [[span for span, _ in p] for p in pairs])
         for doc_pairs, doc_links in zip(pairs, links, strict=True):
@@ -98,7 +92,6 @@ def link_gold(
 class ScoresLinks:
     """What components that link have in common: how they are scored."""
 
-    cfg: Dict[str, Any]
     scorer: Optional[Callable] = None
     # every linker has its own way
     link_spans: Callable[[Sequence[Doc], Sequence[Sequence[Span]]], List[List[Link]]]
@@ -113,7 +106,7 @@ class ScoresLinks:
             return {}
         examples = list(examples)
         links = self.link_gold(examples)
-        return self.scorer(examples, links=links, gold_key=self.cfg["gold_key"], **kwargs)
+        return self.scorer(examples, links=links, **kwargs)
 
     def link_gold(self, examples: Sequence[Example], *, batch_size: int = 128) -> List[List[Mention]]:
         """Link the gold mentions of processed examples, for the metric "links".
@@ -121,12 +114,12 @@ class ScoresLinks:
         RETURNS (List[List[Mention]]): Per example (start_char, end_char, id) of what can be linked, at
             the place that gold has.
         """
-        return link_gold(self.link_spans, examples, gold_key=self.cfg["gold_key"], batch_size=batch_size)
+        return link_gold(self.link_spans, examples, batch_size=batch_size)
 
 
-def _fitting_gold(example: Example, key: str) -> List[Tuple[Span, Span]]:
+def _fitting_gold(example: Example) -> List[Tuple[Span, Span]]:
     """RETURNS (List[Tuple[Span, Span]]): Spans of the predicted doc, with the gold spans they are."""
-    pairs = [(align_span(example, gold), gold) for gold in gold_spans(example.reference, key=key)]
+    pairs = [(align_span(example, gold), gold) for gold in gold_spans(example.reference)]
     return [(example.predicted[r[0] : r[1]], gold) for r, gold in pairs if r is not None]
 
 
@@ -134,7 +127,6 @@ def count_links(
     examples: Iterable[Example],
     *,
     links: Optional[Sequence[List[Mention]]] = None,
-    gold_key: str = GOLD_KEY,
 ) -> Scores:
     """Count right, wrong and missed links.
 
@@ -144,7 +136,7 @@ def count_links(
     """
     scores = {name: PRFScore() for name in METRICS if name != "links" or links is not None}
     for i, example in enumerate(examples):
-        gold = [mention_of(span) for span in gold_spans(example.reference, key=gold_key)]
+        gold = [mention_of(span) for span in gold_spans(example.reference)]
         found = [mention_of(span) for span in example.predicted.ents if is_linked(span)]
         _count(scores["weak"], gold, found, is_weak_match)
         _count(scores["strong"], gold, found, lambda g, p: g == p)

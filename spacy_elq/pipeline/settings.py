@@ -1,32 +1,141 @@
-"""Settings of components: what their values may be."""
+"""Settings of components: attributes that are checked, alone or in blocks such as `decoder`. The config of a
+pipeline is their one place on disk.
+"""
 
-from typing import Any, Callable, Dict, Mapping, Tuple
+import difflib
+from dataclasses import asdict, fields, is_dataclass, replace
+from typing import Any, ClassVar, Dict, List, Mapping
 
-from ..errors import ELQError, Errors
+from spacy.language import Language
 
-# whether a value is valid, and how people are told what is
-Rule = Tuple[Callable[[Any], bool], str]
+from ..errors import ELQError, Errors, Rule, check_setting
+
+EXISTING_ENTS = ("keep", "overwrite", "replace")
+SPAN_GROUP: Rule = (lambda x: isinstance(x, str) and bool(x), "the name of a span group")
+# what every linker has
+OPTIONAL_TEXT: Rule = (lambda x: x is None or (isinstance(x, str) and bool(x)), "null or a text")
+LINKER_RULES: Dict[str, Rule] = {
+    "label": (lambda x: isinstance(x, str) and bool(x), "a label"),
+    "existing_ents": (lambda x: x in EXISTING_ENTS, f"one of {', '.join(EXISTING_ENTS)}"),
+}
 
 
-def check_settings(name: str, settings: Mapping[str, Any], rules: Mapping[str, Rule]) -> None:
-    """Check the settings for which there is a rule.
-
-    name (str): The component.
-    RAISES (ELQError): With the setting, its value and what was expected.
+class HasSettings:
+    """A component whose settings are attributes: `linker.existing_ents`, and `linker.threshold` for
+    `linker.decoder.threshold`. A value that is not valid is an error, and so is a name that is none.
     """
-    for setting, (is_valid, expected) in rules.items():
-        value = settings[setting]
-        if not is_valid(value):
-            raise ELQError(Errors.E002.format(setting=setting, name=name, value=value, expected=expected))
+
+    name: str
+    # plain settings and what they may be
+    rules: ClassVar[Dict[str, Rule]] = {}
+    # blocks, and settings of them that have no effect in this component, with the reason
+    blocks: ClassVar[Dict[str, type]] = {}
+    without_effect: ClassVar[Dict[str, str]] = {}
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute; settings are checked."""
+        block = self._block_of(name)
+        if block is not None:
+            self.__setattr__(block, replace(getattr(self, block), **{name: value}))
+            return
+        if name in self.rules:
+            check_setting(self.name, name, value, self.rules[name])
+        elif name in self.blocks:
+            self._check_block(name, value)
+        elif not (name.startswith("_") or hasattr(type(self), name) or name in _annotated(type(self))):
+            raise self._unknown(name)
+        super().__setattr__(name, value)
+
+    def __getattr__(self, name: str) -> Any:
+        """RETURNS (Any): A setting of one of the blocks."""
+        block = self._block_of(name)
+        if block is None:
+            hint = "; settings are attributes: linker.threshold, linker.decoder" if name == "cfg" else ""
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}")
+        return getattr(getattr(self, block), name)
+
+    @property
+    def cfg(self) -> Dict[str, Any]:
+        """Not there, unlike in other components: the config of the pipeline is the one place of settings."""
+        raise AttributeError
+
+    @property
+    def settings(self) -> Dict[str, Any]:
+        """RETURNS (Dict[str, Any]): All settings in plain types, those of a block under its name."""
+        blocks = {name: asdict(getattr(self, name)) for name in self.blocks}
+        return {**{name: getattr(self, name) for name in self.rules}, **blocks}
+
+    @classmethod
+    def _block_of(cls, name: str) -> Any:
+        return next((block for block, type_ in cls.blocks.items() if name in _names(type_)), None)
+
+    def _check_block(self, name: str, value: Any) -> None:
+        if not isinstance(value, self.blocks[name]):
+            expected = f"a block made by spacy-elq.{self.blocks[name].__name__}.v1"
+            raise ELQError(Errors.E002.format(setting=name, name=self.name, value=value, expected=expected))
+        default = self.blocks[name]()
+        for path, reason in self.without_effect.items():
+            block, _, setting = path.partition(".")
+            if block == name and getattr(value, setting) != getattr(default, setting):
+                raise ELQError(
+                    Errors.E012.format(
+                        setting=path, name=self.name, reason=reason, default=getattr(default, setting)
+                    )
+                )
+
+    def _unknown(self, name: str) -> ELQError:
+        known = self._all_names()
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f" Did you mean `{near[0]}`?" if near else ""
+        return ELQError(
+            Errors.E013.format(
+                name=self.name,
+                setting=name,
+                hint=hint,
+                settings=", ".join(known),
+                example=f"{near[0] if near else known[0]} = …",
+            )
+        )
+
+    def _all_names(self) -> List[str]:
+        return [name for type_ in self.blocks.values() for name in _names(type_)] + list(self.rules)
 
 
-def threshold_rules(settings: Mapping[str, Any]) -> Dict[str, Rule]:
-    """RETURNS (Dict[str, Rule]): The rules for `threshold` and `first_threshold`."""
-    threshold = settings["threshold"]
+def _names(block: type) -> List[str]:
+    return [field.name for field in fields(block)] if is_dataclass(block) else []
+
+
+def _annotated(type_: type) -> Dict[str, Any]:
+    """RETURNS (Dict[str, Any]): The attributes that a class and those above it declare."""
     return {
-        "threshold": (lambda x: 0.0 < x <= 1.0, "a probability above 0 and up to 1"),
-        "first_threshold": (
-            lambda x: x is None or 0.0 < x <= threshold,
-            f"null, or a probability above 0 and up to the threshold, {threshold}",
-        ),
+        name: kind for base in type_.__mro__ for name, kind in getattr(base, "__annotations__", {}).items()
     }
+
+
+def update_settings(nlp: Language, name: str, settings: Mapping[str, Any]) -> None:
+    """Change settings of a component, in use and in the config that is saved with the pipeline.
+
+    nlp (Language): The pipeline.
+    name (str): The component.
+    settings (Mapping[str, Any]): Values by name, `decoder.threshold` for a setting of a block.
+    RAISES (ELQError): If a name is unknown or a value is not valid. Nothing is changed then.
+    """
+    component: Any = nlp.get_pipe(name)
+    config = nlp.get_pipe_config(name)
+    changed: Dict[str, Any] = {}
+    for path, value in settings.items():
+        block, _, setting = path.rpartition(".")
+        if not isinstance(component, HasSettings) or (block or setting) not in component.settings:
+            raise ELQError(Errors.E077.format(setting=path, name=name))
+        if not block:
+            changed[setting] = value
+        elif setting not in component.settings[block]:
+            raise ELQError(Errors.E077.format(setting=path, name=name))
+        else:
+            changed[block] = replace(changed.get(block, getattr(component, block)), **{setting: value})
+    for attribute, value in changed.items():
+        setattr(component, attribute, value)
+        if is_dataclass(value):
+            config[attribute].update(vars(value))
+        else:
+            config[attribute] = value

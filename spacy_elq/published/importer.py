@@ -19,6 +19,8 @@ from ..errors import ELQError, Errors
 from ..index import EntityIndex
 from ..index.backend import read_hnsw_settings
 from ..model.entity_encoder import EntityEncoder, write_encoder
+from ..pipeline.base import bundle_index
+from ..pipeline.settings import update_settings
 from ..types import Array
 from .index import import_index
 from .tensors import read_matrix, read_tensors
@@ -53,8 +55,8 @@ tokenizer_config = {"use_fast": true}
 window = 128
 stride = 96
 
-[elq_linker]
-bundle_index = true
+[elq_linker.decoder]
+@misc = "spacy-elq.Decoder.v1"
 mention_limit = 50
 
 [elq_linker.model]
@@ -218,7 +220,7 @@ def build_pipeline(model: Published, encoder: Path, index: EntityIndex) -> Langu
     nlp = blank("en", config={"nlp": {"tokenizer": config["nlp"]["tokenizer"]}})
     config["transformer"]["model"]["name"] = str(encoder)
     # ends of mentions are inclusive there: one piece more than its setting says
-    config["elq_linker"]["max_length"] = model.params.get("max_mention_length", 10) + 1
+    config["elq_linker"]["decoder"]["max_length"] = model.params.get("max_mention_length", 10) + 1
     nlp.add_pipe("transformer", config=config["transformer"])
     linker: Any = nlp.add_pipe("elq_linker", config=config["elq_linker"])
 
@@ -256,8 +258,8 @@ def import_(
     work.mkdir(parents=True)
     try:
         nlp = import_published(model, work, ids=ids, factory=factory, progress=True)
-        nlp.get_pipe("elq_linker").cfg["threshold"] = threshold  # type: ignore[attr-defined]
-        nlp.get_pipe_config("elq_linker")["threshold"] = threshold
+        update_settings(nlp, "elq_linker", {"decoder.threshold": threshold})
+        bundle_index(nlp, "elq_linker")
         nlp.to_disk(work / "pipeline")
         (work / "entity_encoder").rename(work / "pipeline" / "entity_encoder")
         (work / "pipeline").rename(output)

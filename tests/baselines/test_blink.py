@@ -61,11 +61,11 @@ def test_threshold_is_chosen(blink_path, single_docs, tmp_path):
     chosen = choose_thresholds(str(blink_path), tmp_path / "gold.spacy", output=tmp_path / "tuned")
     assert chosen["f"] == 1.0
     tuned = spacy.load(tmp_path / "tuned").get_pipe("elq_blink")
-    assert tuned.cfg["threshold"] == pytest.approx(chosen["threshold"])
+    assert tuned.threshold == pytest.approx(chosen["threshold"])
 
 
 def test_all_suggestions_can_be_shown(loaded):
-    loaded.get_pipe("elq_blink").cfg["spans_key"] = "scored"
+    loaded.get_pipe("elq_blink").spans_key = "scored"
     doc = loaded(QUESTION)
     assert len(doc.spans["scored"]) == len(doc.spans["mentions"]) == 5
     assert len(doc.ents) == 1
@@ -121,7 +121,7 @@ def test_index_of_another_encoder_is_refused(loaded, index, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"name_weight": 3.0, "popularity_weight": 0.3, "linking_loss": "binary"}], ids=str
+    "settings", [{}, {"name_weight": 3.0, "popularity_weight": 0.3, "linking": "binary"}], ids=str
 )
 def test_gradient_of_the_linking_loss(make_blink, single_docs, settings):
     nlp = make_blink(single_docs, **settings)

@@ -53,8 +53,8 @@ def test_threshold_is_chosen_and_saved(pipeline, gold):
     assert "weak F1" in output
     linker = spacy.load(pipeline).get_pipe("elq_tagme")
     # mercury alone has 0.25 and is wrong, the flytrap has 0.5, what is related more
-    assert 0.25 < linker.cfg["threshold"] < 0.5
-    assert linker.cfg["first_threshold"] is None
+    assert 0.25 < linker.threshold < 0.5
+    assert linker.first_threshold is None
 
 
 def test_link(pipeline):

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import spacy
-from conftest import train
+from conftest import change, train
 from spacy.training import Example
 from strategies import numeric_gradient
 
@@ -57,10 +57,10 @@ def test_suggestions_are_the_best_of_all_spans(make_extractor):
     # a softmax of starts and one of ends: with the reversed pairs, the products would sum to one
     assert 0 < sum(found.values()) < 1
     ranked = sorted(found, key=found.get, reverse=True)
-    nlp.get_pipe("elq_span_extractor").cfg.update(top_k=3)
+    change(nlp.get_pipe("elq_span_extractor"), top_k=3)
     assert set(suggestions(nlp, QUESTION)) == set(ranked[:3])
     between = (found[ranked[0]] + found[ranked[1]]) / 2
-    nlp.get_pipe("elq_span_extractor").cfg.update(threshold=between)
+    change(nlp.get_pipe("elq_span_extractor"), threshold=between)
     assert list(suggestions(nlp, QUESTION)) == ranked[:1]
 
 

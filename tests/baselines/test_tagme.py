@@ -270,13 +270,13 @@ def project(world, tmp_path):
 
 def test_saved_and_loaded_it_links_the_same(project, make_tagme):
     nlp = spacy.load(project / "pipeline")
-    assert nlp.get_pipe("elq_tagme").cfg["threshold"] == 0.1
+    assert nlp.get_pipe("elq_tagme").threshold == 0.1
     assert scores_of(nlp(TEXT)) == scores_of(make_tagme()(TEXT))
 
 
 def test_settings_that_were_changed_are_saved(project):
     nlp = spacy.load(project / "pipeline")
-    nlp.get_pipe("elq_tagme").cfg["threshold"] = 0.99
+    nlp.get_pipe("elq_tagme").threshold = 0.99
     nlp.to_disk(project / "other")
     assert links_of(spacy.load(project / "other")(TEXT)) == []
 
@@ -331,7 +331,7 @@ def test_a_pipeline_without_dictionary_can_be_saved(tmp_path):
 def test_config_has_all_settings(project):
     config = load_config(project / "pipeline" / "config.cfg")["components"]["elq_tagme"]
     assert config["scorer"] == {"@scorers": "spacy-elq.linker_scorer.v1", "spans_key": "sc"}
-    assert set(config) == {*ELQTagme().cfg, "factory", "scorer", "dictionary"}
+    assert set(config) == {*ELQTagme().settings, "factory", "scorer"}
 
 
 def test_bytes(project, make_tagme):
@@ -339,7 +339,7 @@ def test_bytes(project, make_tagme):
     other = spacy.blank("en")
     other.add_pipe("elq_tagme", config={"dictionary": str(project / "dictionary")})
     other.from_bytes(nlp.to_bytes())
-    assert other.get_pipe("elq_tagme").cfg["threshold"] == 0.1
+    assert other.get_pipe("elq_tagme").threshold == 0.1
     assert scores_of(other(TEXT)) == scores_of(make_tagme()(TEXT))
     shutil.rmtree(project / "dictionary")
     with pytest.raises(ELQError, match="E074"):

@@ -93,7 +93,7 @@ def test_pipeline_can_be_bundled_in_place(project, gold_docs):
 def test_config_of_the_bundle_says_so(project, tmp_path):
     bundle_cli(str(project / "pipeline"), tmp_path / "bundled")
     config = load_config(tmp_path / "bundled" / "config.cfg")
-    assert config["components"]["elq_linker"]["bundle_index"] is True
+    assert "bundle_index" not in config["components"]["elq_linker"]
 
 
 def test_bundle_of_a_pipeline_with_index_path(project, gold_docs, tmp_path):

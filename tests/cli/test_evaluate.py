@@ -88,7 +88,7 @@ def test_metrics_by_hand(trained_path, questions, tmp_path):
 def test_links_are_judged_on_gold_mentions(trained_path, questions, tmp_path):
     """At a threshold that nothing reaches there are no links, but gold mentions are still linked."""
     nlp = spacy.load(trained_path)
-    nlp.get_pipe("elq_linker").cfg["threshold"] = 0.99999
+    nlp.get_pipe("elq_linker").threshold = 0.99999
     nlp.to_disk(tmp_path / "strict")
     data = questions("test.spacy", "how big is [new york city](E5)", "is [mercury](E4) a hot planet")
     metrics = evaluate(str(tmp_path / "strict"), data, tmp_path / "out.json")
@@ -202,7 +202,7 @@ def test_candidates_recall_counts_the_entities_that_the_index_has(trained_path, 
     metrics = evaluate(str(trained_path), data, tmp_path / "metrics.json")
     assert metrics["candidates_recall"] == 1.0
     nlp = spacy.load(trained_path)
-    nlp.get_pipe("elq_linker").cfg["candidates"] = 1
+    nlp.get_pipe("elq_linker").candidates = 1
     nlp.to_disk(tmp_path / "one")
     text = "what is the capital of france near [paris]({})"
     data = questions("test.spacy", text.format("E1"), text.format("E9"))

@@ -141,7 +141,7 @@ def test_links_are_those_of_the_pipeline_and_offsets_slice_to_the_mention(nlp, g
 
 def test_entity_without_label_gets_that_of_the_pipeline(nlp):
     (record,) = link(nlp, [{"text": QUESTION}])
-    assert record["links"][0]["label"] == nlp.get_pipe("elq_linker").cfg["label"]
+    assert record["links"][0]["label"] == nlp.get_pipe("elq_linker").label
 
 
 def test_threshold_option(trained_path):

@@ -86,7 +86,6 @@ def test_table_without_page(trained_path, gold_docs, tmp_path):
         "found": 2,
         **{name: {"p": 0.5, "r": 0.25, "f": 1 / 3} for name in ("weak", "strong", "mentions", "links")},
         "kinds": {},
-        "gold_key": "gold_links",
         "threshold": 0.1,
         "questions_per_second": 12.3,
         "candidates_recall": 0.75,

@@ -41,7 +41,7 @@ def rerun(trained_path, gold_path):
     gold = list(DocBin().from_disk(gold_path).get_docs(nlp.vocab))
 
     def run(value):
-        nlp.get_pipe("elq_linker").cfg["threshold"] = value
+        nlp.get_pipe("elq_linker").threshold = value
         examples = [Example(nlp(doc.text), doc) for doc in gold]
         return examples, count_links(examples)["weak"]
 
@@ -56,17 +56,17 @@ def test_help():
 
 
 def test_command_prints_a_table_and_saves_to_output(trained_path, gold_path, tmp_path):
-    before = (trained_path / "elq_linker" / "cfg").read_bytes()
+    before = (trained_path / "config.cfg").read_bytes()
     target = tmp_path / "new" / "chosen"
     command = [sys.executable, "-m", "spacy", "elq", "threshold", trained_path, gold_path, "-o", target]
     done = subprocess.run([str(x) for x in command], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
-    cfg = spacy.load(target).get_pipe("elq_linker").cfg
+    chosen = spacy.load(target).get_pipe("elq_linker").threshold
     output = " ".join(done.stdout.split())
     assert "threshold P R F" in output
-    assert f"Threshold {cfg['threshold']:.4f} (was 0.2000): weak F1" in output
+    assert f"Threshold {chosen:.4f} (was 0.2000): weak F1" in output
     assert f"saved to {target}" in output
-    assert (trained_path / "elq_linker" / "cfg").read_bytes() == before
+    assert (trained_path / "config.cfg").read_bytes() == before
     assert [path.name for path in target.parent.iterdir()] == ["chosen"]
 
 
@@ -129,15 +129,15 @@ def test_the_best_link_gets_a_threshold_of_its_own(trained_path, gold_docs, tmp_
     command = ["elq", "threshold", str(trained_path), str(data), "-o", str(tmp_path / "two")]
     output = " ".join(CliRunner().invoke(app, command).output.split())
     tuned = spacy.load(tmp_path / "two")
-    cfg = tuned.get_pipe("elq_linker").cfg
-    assert f"{cfg['threshold']:.4f}, {cfg['first_threshold']:.4f} for the best link of a text" in output
-    in_config = tuned.config["components"]["elq_linker"]["first_threshold"]
-    assert in_config == pytest.approx(cfg["first_threshold"])
+    decoder = tuned.get_pipe("elq_linker").decoder
+    assert f"{decoder.threshold:.4f}, {decoder.first_threshold:.4f} for the best link of a text" in output
+    in_config = tuned.config["components"]["elq_linker"]["decoder"]["first_threshold"]
+    assert in_config == pytest.approx(decoder.first_threshold)
     score = count_links([Example(tuned(doc.text), doc) for doc in docs])["weak"].fscore
     assert f"weak F1 {score:.4f}" in output
     assert score > one["f"]
     CliRunner().invoke(app, [*command, "--no-first"])
-    assert spacy.load(tmp_path / "two").get_pipe("elq_linker").cfg["first_threshold"] is None
+    assert spacy.load(tmp_path / "two").get_pipe("elq_linker").first_threshold is None
 
 
 def docs_of(docs, vocab):
@@ -200,7 +200,7 @@ def test_without_output_the_pipeline_itself_changes(trained_path, gold_path, tmp
     result = choose_thresholds(str(path), gold_path)
     assert result["output"] == str(path)
     assert result["threshold"] != 0.2
-    assert spacy.load(path).get_pipe("elq_linker").cfg["threshold"] == pytest.approx(result["threshold"])
+    assert spacy.load(path).get_pipe("elq_linker").threshold == pytest.approx(result["threshold"])
     assert [child.name for child in tmp_path.iterdir()] == ["elq"]
 
 

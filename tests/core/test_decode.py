@@ -1,3 +1,5 @@
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -5,6 +7,7 @@ from hypothesis import strategies as st
 from strategies import scored_spans
 
 from spacy_elq.core.decode import (
+    Decoder,
     accept_mentions,
     choose_mentions,
     is_first,
@@ -133,6 +136,7 @@ def test_only_the_best_mention_of_a_doc_has_the_lower_threshold():
     spans = np.asarray([[0, 2], [1, 3], [5, 6], [7, 8], [10, 11], [12, 13]])
     scores = np.asarray([-2.0, -2.5, -1.0, -3.0, -3.0, -9.0])
     docs = np.asarray([0, 0, 0, 0, 1, 1])
-    accepted = accept_mentions(spans, scores, docs, log_threshold=-2.0, log_first=-4.0)
+    decoder = Decoder(threshold=math.exp(-2.0) - 1e-9, first_threshold=math.exp(-4.0))
+    accepted = accept_mentions(spans, scores, docs, decoder)
     # overlaps, lower than the threshold and not the best, the best of its doc, lower than both thresholds
     assert accepted.tolist() == [True, False, True, False, True, False]

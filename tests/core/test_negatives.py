@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spacy_elq.core.negatives import build_hard_negatives
+from spacy_elq.core.negatives import HardNegatives
 
 
 def ranked_search(vectors, k, *, found=None):
@@ -44,7 +44,7 @@ def test_equals_a_plain_loop(batch, hard, in_batch):
     def search(queries, k):
         return ranked_search(queries, k, found=found)
 
-    pool, competes, targets = build_hard_negatives(hard, in_batch)(vectors, gold, search)
+    pool, competes, targets = HardNegatives(hard, in_batch)(vectors, gold, search)
     assert competes.shape == (len(gold), len(pool))
     assert len(set(pool.tolist())) == len(pool)
     assert (pool >= 0).all()
@@ -65,28 +65,28 @@ def test_equals_a_plain_loop(batch, hard, in_batch):
 )
 def test_the_most_similar_wrong_entities_compete(gold, expected):
     vectors = np.asarray([[5.0, 4.0, 3.0, 2.0, 1.0]])
-    pool, competes, _ = build_hard_negatives(hard=2)(vectors, np.asarray([gold]), ranked_search)
+    pool, competes, _ = HardNegatives(hard=2)(vectors, np.asarray([gold]), ranked_search)
     assert competitors(pool, competes) == [expected]
 
 
 def test_in_batch_lends_the_gold_of_others_but_not_their_hard_negatives():
     vectors = np.asarray([[9.0, 8.0, 0.0, 0.0], [0.0, 0.0, 9.0, 8.0]])
     gold = np.asarray([0, 2])
-    pool, competes, _ = build_hard_negatives(hard=1, in_batch=True)(vectors, gold, ranked_search)
+    pool, competes, _ = HardNegatives(hard=1, in_batch=True)(vectors, gold, ranked_search)
     assert competitors(pool, competes) == [{0, 1, 2}, {0, 2, 3}]
-    pool, competes, _ = build_hard_negatives(hard=1, in_batch=False)(vectors, gold, ranked_search)
+    pool, competes, _ = HardNegatives(hard=1, in_batch=False)(vectors, gold, ranked_search)
     assert competitors(pool, competes) == [{0, 1}, {2, 3}]
 
 
 def test_without_hard_negatives_the_index_is_not_searched():
-    pool, competes, targets = build_hard_negatives(hard=0)(np.ones((2, 3)), np.asarray([2, 1]), pytest.fail)
+    pool, competes, targets = HardNegatives(hard=0)(np.ones((2, 3)), np.asarray([2, 1]), pytest.fail)
     assert pool.tolist() == [1, 2]
     assert competes.all()
     assert targets.tolist() == [1, 0]
 
 
 def test_ten_from_the_index_and_the_batch_are_the_default(index):
-    choose, gold = build_hard_negatives(), np.asarray([0, 1])
+    choose, gold = HardNegatives(), np.asarray([0, 1])
     pool, competes, _ = choose(np.asarray(index.vectors[:2]), gold, index.search)
     assert pool.tolist() == list(range(10))
     assert competes.all()
@@ -95,5 +95,5 @@ def test_ten_from_the_index_and_the_batch_are_the_default(index):
 def test_live_search_finds_the_neighbours_in_the_index(index):
     gold = index.positions(["E1", "E3"])
     queries = np.asarray(index.vectors[gold])
-    pool, competes, _ = build_hard_negatives(hard=2, in_batch=False)(queries, gold, index.search)
+    pool, competes, _ = HardNegatives(hard=2, in_batch=False)(queries, gold, index.search)
     assert competitors(pool, competes) == naive(queries, gold, index.search, hard=2, in_batch=False)

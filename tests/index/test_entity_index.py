@@ -8,6 +8,7 @@ import pytest
 from conftest import ENTITIES
 
 from spacy_elq.catalogue import entity_from_dict
+from spacy_elq.core.similarity import Prior
 from spacy_elq.errors import ELQError
 from spacy_elq.index import EntityIndex, build_index, build_index_loader, copy_index, encode_catalogue
 from spacy_elq.index.backend import FaissBackend
@@ -196,8 +197,8 @@ def test_rescore_says_how_many(numbers, tmp_path, queries):
 def test_popularity_counts_among_the_nearest_only_however_many_are_scored(popular, tmp_path, queries):
     compressed = build_index(popular.path, tmp_path / "index", factory="SQ8", widths={"rescore": 300})
     for weight in (0.7, 1e5):
-        expected = popular.search(queries, 5, popularity_weight=weight)
-        found = compressed.search(queries, 5, popularity_weight=weight)
+        expected = popular.search(queries, 5, prior=Prior(popularity_weight=weight))
+        found = compressed.search(queries, 5, prior=Prior(popularity_weight=weight))
         np.testing.assert_array_equal(found[0], expected[0])
         np.testing.assert_allclose(found[1], expected[1], rtol=1e-5)
 
@@ -205,9 +206,9 @@ def test_popularity_counts_among_the_nearest_only_however_many_are_scored(popula
 def test_vectors_of_candidates_are_read_from_the_file(numbers, tmp_path, queries):
     """Not through the mapping, whose pages would count as memory."""
     index = build_index(numbers, tmp_path / "index", factory="SQ8")
-    expected = index.search(queries, 10, names=["number 7"] * 50, name_weight=1.0)
+    expected = index.search(queries, 10, names=["number 7"] * 50, prior=Prior(name_weight=1.0))
     index.vectors = np.full_like(index.vectors, np.nan)
-    found = index.search(queries, 10, names=["number 7"] * 50, name_weight=1.0)
+    found = index.search(queries, 10, names=["number 7"] * 50, prior=Prior(name_weight=1.0))
     for a, b in zip(found, expected, strict=True):
         np.testing.assert_array_equal(a, b)
 
@@ -215,11 +216,13 @@ def test_vectors_of_candidates_are_read_from_the_file(numbers, tmp_path, queries
 def test_without_reading_at_a_place_everything_is_mapped(numbers, tmp_path, queries, monkeypatch):
     texts = ["number 7"] * len(queries)
     expected = build_index(numbers, tmp_path / "index", factory="SQ8").search(
-        queries, 5, names=texts, name_weight=1.0
+        queries, 5, names=texts, prior=Prior(name_weight=1.0)
     )
     monkeypatch.delattr(os, "pread")
     index = EntityIndex.open(tmp_path / "index")
-    for a, b in zip(index.search(queries, 5, names=texts, name_weight=1.0), expected, strict=True):
+    for a, b in zip(
+        index.search(queries, 5, names=texts, prior=Prior(name_weight=1.0)), expected, strict=True
+    ):
         np.testing.assert_array_equal(a, b)
     assert index.entity(7).title == "Number 7"
 
@@ -237,7 +240,7 @@ def test_equal_similarities_are_ordered_by_position(tmp_path):
 @pytest.mark.parametrize("popularity_weight", [0.0, 1.0])
 def test_what_was_not_found_stands_last(numbers, tmp_path, queries, popularity_weight):
     index = build_index(numbers, tmp_path / "index", factory="IVF7,Flat")
-    positions, similarities = index.search(queries, 300, popularity_weight=popularity_weight)
+    positions, similarities = index.search(queries, 300, prior=Prior(popularity_weight=popularity_weight))
     np.testing.assert_array_equal(positions == -1, np.isneginf(similarities))
     assert (positions[:, 0] >= 0).all()
     assert (positions[:, -1] == -1).all()
@@ -437,7 +440,7 @@ def named_search(index, queries, texts, k, weight, popularity=0.0):
 def test_bearers_of_a_name_come_in_with_their_weight(numbers, tmp_path, queries):
     index = build_index(numbers, tmp_path / "index")
     texts = [f"number {i}" if i % 2 else "nobody" for i in range(len(queries))]
-    positions, similarities = index.search(queries, 5, names=texts, name_weight=100.0)
+    positions, similarities = index.search(queries, 5, names=texts, prior=Prior(name_weight=100.0))
     expected, scores = named_search(index, queries, texts, 5, 100.0)
     np.testing.assert_array_equal(positions, expected)
     np.testing.assert_allclose(similarities, scores, rtol=1e-5)
@@ -449,7 +452,7 @@ def test_a_small_weight_changes_the_order_only_a_little(numbers, tmp_path, queri
     index = build_index(numbers, tmp_path / "index")
     best = index.search(queries, 1)[0][:, 0]
     texts = [f"number {position}" for position in best]
-    positions, similarities = index.search(queries, 3, names=texts, name_weight=0.5)
+    positions, similarities = index.search(queries, 3, names=texts, prior=Prior(name_weight=0.5))
     plain, before = index.search(queries, 3)
     np.testing.assert_array_equal(positions, plain)
     np.testing.assert_allclose(similarities[:, 0], before[:, 0] + 0.5, rtol=1e-5)
@@ -457,7 +460,7 @@ def test_a_small_weight_changes_the_order_only_a_little(numbers, tmp_path, queri
 
 def test_names_without_bearers_change_nothing(numbers, tmp_path, queries):
     index = build_index(numbers, tmp_path / "index")
-    found = index.search(queries, 5, names=["nobody"] * len(queries), name_weight=9.0)
+    found = index.search(queries, 5, names=["nobody"] * len(queries), prior=Prior(name_weight=9.0))
     for a, b in zip(found, index.search(queries, 5), strict=True):
         np.testing.assert_array_equal(a, b)
 
@@ -502,7 +505,7 @@ def test_the_popularity_of_entities_is_in_the_index(popular, numbers):
 
 
 def test_popularity_is_added_with_its_weight(popular, queries):
-    positions, similarities = popular.search(queries, 60, popularity_weight=0.7)
+    positions, similarities = popular.search(queries, 60, prior=Prior(popularity_weight=0.7))
     expected, scores = named_search(popular, queries, [], 60, 0.0, 0.7 * LOG_POPULARITY)
     np.testing.assert_array_equal(positions, expected)
     np.testing.assert_allclose(similarities, scores, rtol=1e-4)
@@ -514,7 +517,7 @@ def test_popularity_counts_for_nothing_unless_asked_for(popular, numbers, tmp_pa
 
 def test_a_popular_entity_comes_in_from_beyond_the_nearest(popular, queries):
     nearest = popular.search(queries, 25)[0]
-    positions, _ = popular.search(queries, 5, popularity_weight=1e5)
+    positions, _ = popular.search(queries, 5, prior=Prior(popularity_weight=1e5))
     best = LOG_POPULARITY[nearest].argmax(axis=1)
     assert (best >= 5).any()
     np.testing.assert_array_equal(positions[:, 0], np.take_along_axis(nearest, best[:, None], axis=1)[:, 0])
@@ -522,7 +525,9 @@ def test_a_popular_entity_comes_in_from_beyond_the_nearest(popular, queries):
 
 def test_names_and_popularity_add_up(popular, queries):
     texts = [f"number {i}" if i % 2 else "nobody" for i in range(len(queries))]
-    positions, similarities = popular.search(queries, 60, names=texts, name_weight=4.0, popularity_weight=0.7)
+    positions, similarities = popular.search(
+        queries, 60, names=texts, prior=Prior(name_weight=4.0, popularity_weight=0.7)
+    )
     expected, scores = named_search(popular, queries, texts, 60, 4.0, 0.7 * LOG_POPULARITY)
     np.testing.assert_array_equal(positions, expected)
     np.testing.assert_allclose(similarities, scores, rtol=1e-4)

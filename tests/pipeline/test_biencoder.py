@@ -266,14 +266,6 @@ def test_the_descriptions_that_are_left_out_are_not_encoded(make_pairs, gold_doc
     assert not any(entity.description for entity in seen)
 
 
-def test_the_gold_group_is_a_setting(make_pairs):
-    nlp = make_pairs(same_name=0, gold_key="other")
-    doc = gold_doc(nlp, "paris or rome", (0, 1, "E1"))
-    doc.spans["other"] = [Span(doc, 0, 1, label="X", kb_id="E2")]
-    assert entities_asked_for(nlp, [doc])[0] == ["E2"]
-    assert accuracy(nlp, [doc]) == 1.0
-
-
 @pytest.fixture(scope="module")
 def namesakes(make_pairs, tmp_path_factory):
     """A component whose catalogue has six entities of one name, and one of another."""
@@ -438,7 +430,7 @@ def test_disk_round_trip(learned, learned_path, gold_docs, catalogue_path):
     nlp, _ = learned
     copy = spacy.load(learned_path)
     pairs, loaded = nlp.get_pipe("elq_pairs"), copy.get_pipe("elq_pairs")
-    assert loaded.cfg == pairs.cfg
+    assert loaded.settings == pairs.settings
     vectors = pairs.model.layers[2].predict(CATALOGUE)
     np.testing.assert_allclose(loaded.model.layers[2].predict(CATALOGUE), vectors, atol=1e-6)
     texts = [doc.text for doc in gold_docs]
@@ -461,18 +453,11 @@ def test_the_trained_entity_encoder_can_be_loaded_alone(learned, learned_path, e
     assert np.abs(vectors - entity_encoder.encode(CATALOGUE, batch_size=4)).max() > 0.1
 
 
-def test_settings_are_loaded(make_pairs, add_pairs, tmp_path):
-    make_pairs(same_name=3, gold_key="other").get_pipe("elq_pairs").to_disk(tmp_path, exclude=["vocab"])
-    fresh = add_pairs().get_pipe("elq_pairs")
-    assert fresh.from_disk(tmp_path, exclude=["vocab", "model"]) is fresh
-    assert fresh.cfg == {"same_name": 3, "gold_key": "other", "title_only": 0.0}
-
-
-@pytest.mark.parametrize("excluded", ["cfg", "model", "encoder"])
+@pytest.mark.parametrize("excluded", ["model", "encoder"])
 def test_exclude(learned, add_pairs, tmp_path, excluded):
     pairs = learned[0].get_pipe("elq_pairs")
     pairs.to_disk(tmp_path / "part", exclude=["vocab", excluded])
-    assert {path.name for path in (tmp_path / "part").iterdir()} == {"cfg", "model", "encoder"} - {excluded}
+    assert {path.name for path in (tmp_path / "part").iterdir()} == {"model", "encoder"} - {excluded}
     fresh = add_pairs().get_pipe("elq_pairs")
     fresh.from_disk(tmp_path / "part", exclude=["vocab", excluded])
     fresh_vectors, vectors = (pipe.model.layers[2].predict(CATALOGUE) for pipe in (fresh, pairs))

@@ -166,13 +166,6 @@ def test_gold_links_that_conversion_lost_are_missed_in_every_metric():
     assert linker_score([whole, damaged])["elq_weak_r"] == 0.5
 
 
-def test_the_gold_group_is_a_setting():
-    examples = [make_example([(0, 1, "E1")], [(0, 1, "E1")], key="other")]
-    assert counts(examples)["weak"] == (0, 1, 0)
-    assert counts(examples, gold_key="other")["weak"] == (1, 0, 0)
-    assert linker_score(examples, gold_key="other")["elq_weak_f"] == 1.0
-
-
 def prf(name, p, r, f):
     return {f"{name}_p": p, f"{name}_r": r, f"{name}_f": f}
 

@@ -11,7 +11,7 @@ import pytest
 import spacy
 import srsly
 import torch
-from conftest import PUBLISHED_FILES, published_links
+from conftest import PUBLISHED_FILES, change, published_links
 from conftest import PUBLISHED_PARAMS as PARAMS
 from conftest import PUBLISHED_QUESTIONS as QUESTIONS
 from conftest import PUBLISHED_TITLES as TITLES
@@ -38,7 +38,7 @@ def imported(published, tmp_path_factory):
 @pytest.mark.parametrize("text", QUESTIONS)
 def test_links_and_scores_are_those_of_the_formulas(published, imported, text, threshold):
     nlp = spacy.load(imported)
-    nlp.get_pipe("elq_linker").cfg["threshold"] = math.exp(threshold)
+    nlp.get_pipe("elq_linker").threshold = math.exp(threshold)
     index = nlp.get_pipe("elq_linker").index
     found = {
         (ent.start_char, ent.end_char, int(index.positions([ent.kb_id_])[0])): math.log(ent._.elq_score)
@@ -55,8 +55,8 @@ def test_the_questions_have_links(published):
 def test_only_the_best_mentions_compete(published, imported):
     nlp = spacy.load(imported)
     linker = nlp.get_pipe("elq_linker")
-    assert linker.cfg["mention_limit"] == 50
-    linker.cfg.update(mention_limit=3, threshold=math.exp(-6.0))
+    assert linker.mention_limit == 50
+    change(linker, mention_limit=3, threshold=math.exp(-6.0))
     found = {(ent.start_char, ent.end_char) for ent in nlp(QUESTIONS[-1]).ents}
     limited = published_links(published, QUESTIONS[-1], -6.0, limit=3)
     assert found == {key[:2] for key in limited}
@@ -64,7 +64,7 @@ def test_only_the_best_mentions_compete(published, imported):
 
 
 def test_mentions_are_one_piece_longer_than_the_params_say(imported):
-    assert spacy.load(imported).get_pipe("elq_linker").cfg["max_length"] == PARAMS["max_mention_length"] + 1
+    assert spacy.load(imported).get_pipe("elq_linker").max_length == PARAMS["max_mention_length"] + 1
 
 
 def test_the_entity_encoder_is_kept_and_gives_the_same_vectors(published, imported):
@@ -82,7 +82,7 @@ def test_entities_can_be_added_later(imported, tmp_path):
     nlp = spacy.load(imported)
     linker = nlp.get_pipe("elq_linker")
     linker.set_index(build_index(tmp_path / "vectors", tmp_path / "index"))
-    linker.cfg["threshold"] = 0.001
+    linker.threshold = 0.001
     assert {ent.kb_id_ for ent in nlp(QUESTIONS[0]).ents} == {"new"}
 
 
@@ -123,7 +123,7 @@ def test_a_text_longer_than_the_encoder_has_positions(published, encoder_path, t
     assert settings.pop("model_max_length")
     srsly.write_json(folder / "tokenizer_config.json", settings)
     nlp = spacy.load(run_import(published, tmp_path / "out", bert=str(folder)))
-    nlp.get_pipe("elq_linker").cfg["threshold"] = 0.001
+    nlp.get_pipe("elq_linker").threshold = 0.001
     assert nlp("paris mercury " * 100).ents
 
 

@@ -140,7 +140,7 @@ def test_mention_logits_and_candidates(nlp, records, docs):
     logits_off, similarities_off = 0.0, 0.0
     for record, doc in zip(records, docs, strict=True):
         rows, logits = linker.model.predict([doc])
-        row_spans = to_row_spans(rows, enumerate_spans(rows, max_length=linker.cfg["max_length"]))
+        row_spans = to_row_spans(rows, enumerate_spans(rows, max_length=linker.max_length))
         if not has_other_tokens(doc, record):
             assert set(map(tuple, row_spans.tolist())) == whole_words(doc, record)
         known = {(start, end + 1): logit for start, end, logit in record["spans"]}
@@ -176,7 +176,7 @@ def test_links_of_whole_words(nlp, records, docs):
 
 def compare_links(nlp, records, docs, gamma):
     linker = nlp.get_pipe("elq_linker")
-    linker.cfg["threshold"] = math.exp(float(gamma))
+    linker.threshold = math.exp(float(gamma))
     compared = [
         (record, doc)
         for record, doc in zip(records, docs, strict=True)

@@ -2,7 +2,7 @@
 component suggests mentions; each is read in its text, marked, and compared with the entities of an index.
 """
 
-from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple
+from typing import Any, Callable, ClassVar, Dict, Iterable, List, Optional, Sequence, Tuple
 
 import numpy as np
 from spacy.language import Language
@@ -11,15 +11,18 @@ from spacy.training import Example, validate_examples, validate_get_examples
 from spacy.vocab import Vocab
 from thinc.api import Config, Model, Optimizer, set_dropout_rate
 
+from ...core.decode import Decoder, keep_mentions
+from ...core.losses import Loss
 from ...core.negatives import Negatives
-from ...corpora.gold import GOLD_KEY
-from ...errors import ELQError, Errors
+from ...core.similarity import Prior
+from ...errors import ELQError, Errors, Rule
 from ...index import EntityIndex
+from ...pipeline.annotate import ASSIGNS
 from ...pipeline.base import IndexedLinker
-from ...pipeline.batch import to_batch
+from ...pipeline.batch import find_owners, to_batch
 from ...pipeline.gold import collect_gold
 from ...pipeline.scorer import SCORE_WEIGHTS, linker_score
-from ...pipeline.settings import Rule
+from ...pipeline.settings import SPAN_GROUP
 from ...types import Array, Link
 from .context import MentionInput
 from .extractor import MENTIONS_KEY
@@ -27,21 +30,10 @@ from .extractor import MENTIONS_KEY
 DEFAULT_CONFIG = Config().from_str(
     """
 [elq_blink]
-threshold = 0.05
-first_threshold = null
-candidates = 10
-name_weight = 0.0
-alias_share = 1.0
-popularity_weight = 0.0
-temperature = 1.0
 mentions_key = "mentions"
+index_path = null
 label = "ENTITY"
 existing_ents = "overwrite"
-spans_key = null
-gold_key = "gold_links"
-linking_loss = "softmax"
-bundle_index = false
-index_path = null
 
 [elq_blink.model]
 @architectures = "spacy-elq.ContextTower.v1"
@@ -57,20 +49,29 @@ grad_scaler_config = {}
 [elq_blink.model.context_encoder.get_spans]
 @span_getters = "spacy-transformers.doc_spans.v1"
 
+[elq_blink.prior]
+@misc = "spacy-elq.Prior.v1"
+
+[elq_blink.decoder]
+@misc = "spacy-elq.Decoder.v1"
+threshold = 0.05
+
+[elq_blink.loss]
+@misc = "spacy-elq.Loss.v1"
+
 [elq_blink.negatives]
 @misc = "spacy-elq.HardNegatives.v1"
-hard = 10
-in_batch = true
 
 [elq_blink.scorer]
 @scorers = "spacy-elq.linker_scorer.v1"
 """
 )["elq_blink"]
+_NOT_OURS = "the component that suggests the mentions finds and scores them."
 
 
 @Language.factory(
     "elq_blink",
-    assigns=["doc.ents", "token.ent_iob", "token.ent_type", "token.ent_kb_id"],
+    assigns=ASSIGNS,
     default_config=DEFAULT_CONFIG,
     default_score_weights=SCORE_WEIGHTS,
 )
@@ -78,51 +79,51 @@ def make_elq_blink(
     nlp: Language,
     name: str,
     model: Model[MentionInput, Array],
+    prior: Prior,
+    decoder: Decoder,
+    loss: Loss,
     negatives: Callable,
     scorer: Optional[Callable],
-    threshold: float,
-    first_threshold: Optional[float],
-    candidates: int,
-    name_weight: float,
-    alias_share: float,
-    popularity_weight: float,
-    temperature: float,
     mentions_key: str,
+    index_path: Optional[str],
     label: str,
     existing_ents: str,
-    spans_key: Optional[str],
-    gold_key: str,
-    linking_loss: str,
-    bundle_index: bool,
-    index_path: Optional[str],
 ) -> "ELQBlink":
-    """Build an `elq_blink`; see `ELQBlink` for the settings."""
+    """Link the mentions that an earlier component suggested, with one pass of an encoder for each.
+
+    model (Model): The context tower.
+    decoder (Decoder): Thresholds and limits. The score of a link is that of the suggested mention times the
+        probability of the entity among the candidates.
+    mentions_key (str): Span group with the suggested mentions, their probabilities in its `attrs["scores"]`;
+        without these they are certain.
+
+    The other settings are those of `elq_linker`.
+    """
     return ELQBlink(
         nlp.vocab,
         model,
         name,
+        prior=prior,
+        decoder=decoder,
+        loss=loss,
         negatives=negatives,
         scorer=scorer,
-        threshold=threshold,
-        first_threshold=first_threshold,
-        candidates=candidates,
-        name_weight=name_weight,
-        alias_share=alias_share,
-        popularity_weight=popularity_weight,
-        temperature=temperature,
         mentions_key=mentions_key,
+        index_path=index_path,
         label=label,
         existing_ents=existing_ents,
-        spans_key=spans_key,
-        gold_key=gold_key,
-        linking_loss=linking_loss,
-        bundle_index=bundle_index,
-        index_path=index_path,
     )
 
 
 class ELQBlink(IndexedLinker):
     """Links the mentions that an earlier component suggested, with one pass of an encoder for each."""
+
+    rules: ClassVar[Dict[str, Rule]] = {**IndexedLinker.rules, "mentions_key": SPAN_GROUP}
+    without_effect: ClassVar[Dict[str, str]] = {
+        "prior.mention_name_weight": _NOT_OURS,
+        "loss.mention_weight": _NOT_OURS,
+        "loss.unmarked": _NOT_OURS,
+    }
 
     def __init__(
         self,
@@ -131,48 +132,21 @@ class ELQBlink(IndexedLinker):
         name: str = "elq_blink",
         *,
         negatives: Negatives,
+        prior: Prior = Prior(),  # noqa: B008  (the blocks are frozen)
+        decoder: Decoder = Decoder(threshold=0.05),  # noqa: B008
+        loss: Loss = Loss(),  # noqa: B008
         scorer: Optional[Callable] = linker_score,
-        threshold: float = 0.05,
-        first_threshold: Optional[float] = None,
-        candidates: int = 10,
-        name_weight: float = 0.0,
-        alias_share: float = 1.0,
-        popularity_weight: float = 0.0,
-        temperature: float = 1.0,
-        mentions_key: str = MENTIONS_KEY,
-        label: str = "ENTITY",
-        existing_ents: str = "overwrite",
-        spans_key: Optional[str] = None,
-        gold_key: str = GOLD_KEY,
-        linking_loss: str = "softmax",
-        bundle_index: bool = False,
-        index_path: Optional[str] = None,
+        **settings: Any,
     ) -> None:
         """Make the component. It has no index yet: `initialize`, `set_index` or `from_disk` give one.
 
-        model (Model): The context tower.
-        threshold (float): Least joint probability of a link: the score of the suggested mention times the
-            probability of the entity among the candidates.
-        mentions_key (str): Span group with the suggested mentions, their probabilities in its
-            `attrs["scores"]`; without these they are certain.
-
-        The other settings are those of `ELQLinker`.
+        settings (Any): `mentions_key`, `index_path`, `label`, `existing_ents`; see `make_elq_blink`.
         """
-        settings = {
-            "threshold": threshold,
-            "first_threshold": first_threshold,
-            "candidates": candidates,
-            "name_weight": name_weight,
-            "alias_share": alias_share,
-            "popularity_weight": popularity_weight,
-            "temperature": temperature,
-            "mentions_key": mentions_key,
-            "label": label,
-            "existing_ents": existing_ents,
-            "spans_key": spans_key,
-            "gold_key": gold_key,
-            "linking_loss": linking_loss,
-            "bundle_index": bundle_index,
+        defaults = {
+            "mentions_key": MENTIONS_KEY,
+            "index_path": None,
+            "label": "ENTITY",
+            "existing_ents": "overwrite",
         }
         super().__init__(
             vocab,
@@ -180,12 +154,11 @@ class ELQBlink(IndexedLinker):
             name,
             negatives=negatives,
             scorer=scorer,
-            index_path=index_path,
-            settings=settings,
+            prior=prior,
+            decoder=decoder,
+            loss=loss,
+            **{**defaults, **settings},
         )
-
-    def _rules(self) -> Dict[str, Rule]:
-        return {"mentions_key": (lambda x: bool(x), "the name of a span group")}
 
     # ------------------------------------------------------------------ prediction
 
@@ -193,26 +166,35 @@ class ELQBlink(IndexedLinker):
         """Link the suggested mentions of a batch, without changing the docs.
 
         docs (Iterable[Doc]): The docs, with the span group `mentions_key`.
-        RETURNS (List[List[Link]]): Per doc, the links by position; if `spans_key` is set, also the
-            mentions that were not accepted.
+        RETURNS (List[List[Link]]): Per doc, the links by position.
         """
         docs = list(docs)
         index = self._require_index()
         spans, log_probs = self._suggested(docs)
-        if not self.cfg["spans_key"]:
-            # a mention below the threshold can only be shown, never linked
-            likely = log_probs >= self._log_least()
-            spans, log_probs = spans[likely], log_probs[likely]
+        kept = self._keep(docs, spans, log_probs)
+        spans, log_probs = spans[kept], log_probs[kept]
         if not len(spans):
             return [[] for _ in docs]
         vectors = self.model.predict((docs, spans))
         return self._link_best(index, docs, spans, vectors, log_probs)
 
+    def _keep(self, docs: Sequence[Doc], spans: Array, log_probs: Array) -> Array:
+        """RETURNS (Array): The suggestions that are worth a pass of the encoder, ascending."""
+        fitting = np.flatnonzero(spans[:, 1] - spans[:, 0] <= self.decoder.max_length)
+        kept = keep_mentions(
+            log_probs[fitting],
+            find_owners(docs, spans[fitting])[0],
+            log_threshold=self.decoder.log_least,
+            max_mentions=0,
+            limit=self.decoder.mention_limit,
+        )
+        return fitting[kept]
+
     def _suggested(self, docs: Sequence[Doc]) -> Tuple[Array, Array]:
         """RETURNS (Tuple[Array, Array]): (mentions, 2) token ranges, counted over the batch, by position, and
         (mentions,) their log probabilities.
         """
-        key = self.cfg["mentions_key"]
+        key = self.mentions_key
         if any(len(doc) and key not in doc.spans for doc in docs):
             raise ELQError(Errors.E078.format(key=key, name=self.name))
         groups = [doc.spans.get(key, []) for doc in docs]
@@ -224,7 +206,7 @@ class ELQBlink(IndexedLinker):
         return spans[order], log_probs[order]
 
     def link_spans(self, docs: Sequence[Doc], spans: Sequence[Sequence[Span]]) -> List[List[Link]]:
-        """Link given mentions: the entity of each is decided, the mention is believed.
+        """Link given mentions: boundaries are taken as given, the entity of each is decided.
 
         docs (Sequence[Doc]): The docs.
         spans (Sequence[Sequence[Span]]): The mentions of each doc; they may overlap.
@@ -275,7 +257,7 @@ class ELQBlink(IndexedLinker):
         examples = list(examples)
         validate_examples(examples, "ELQBlink.update")
         index = self._require_index()
-        gold = collect_gold(examples, index.positions, key=self.cfg["gold_key"])
+        gold = collect_gold(examples, index.positions)
         known = gold.positions >= 0
         if not known.any():
             return losses

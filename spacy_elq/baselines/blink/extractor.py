@@ -4,7 +4,7 @@ extraction model of Appendix B of the paper.
 
 import math
 from itertools import islice
-from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, ClassVar, Dict, Iterable, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 from spacy.language import Language
@@ -17,13 +17,13 @@ from thinc.api import Config, Linear, Model, Optimizer, set_dropout_rate, to_num
 
 from ...core.decode import keep_mentions
 from ...core.spans import enumerate_spans
-from ...corpora.gold import GOLD_KEY, gold_spans
-from ...errors import ELQError, Errors
+from ...corpora.gold import gold_spans
+from ...errors import ELQError, Errors, Rule
 from ...model.rows import with_rows
 from ...model.towers import TowerOutput
 from ...pipeline.batch import to_docs
 from ...pipeline.gold import collect_gold
-from ...pipeline.settings import Rule, check_settings
+from ...pipeline.settings import LINKER_RULES, SPAN_GROUP, HasSettings
 from ...types import Array
 from .boundaries import boundary_log_probs, boundary_loss, score_boundaries
 
@@ -37,7 +37,6 @@ threshold = 0.0
 max_length = 10
 spans_key = "mentions"
 label = "MENTION"
-gold_key = "gold_links"
 
 [elq_span_extractor.model]
 @architectures = "spacy-elq.SpanExtractor.v1"
@@ -106,7 +105,6 @@ def make_elq_span_extractor(
     max_length: int,
     spans_key: str,
     label: str,
-    gold_key: str,
 ) -> "ELQSpanExtractor":
     """Build an `elq_span_extractor`; see `ELQSpanExtractor` for the settings."""
     return ELQSpanExtractor(
@@ -118,12 +116,19 @@ def make_elq_span_extractor(
         max_length=max_length,
         spans_key=spans_key,
         label=label,
-        gold_key=gold_key,
     )
 
 
-class ELQSpanExtractor(TrainablePipe):
+class ELQSpanExtractor(HasSettings, TrainablePipe):
     """Suggests the spans of a text whose first and last token are most likely those of a mention."""
+
+    rules: ClassVar[Dict[str, Rule]] = {
+        "top_k": (lambda x: x >= 1, "a number, at least 1"),
+        "threshold": (lambda x: 0.0 <= x <= 1.0, "a number from 0 to 1"),
+        "max_length": (lambda x: x >= 1, "a number, at least 1"),
+        "spans_key": SPAN_GROUP,
+        "label": LINKER_RULES["label"],
+    }
 
     def __init__(
         self,
@@ -136,7 +141,6 @@ class ELQSpanExtractor(TrainablePipe):
         max_length: int = 10,
         spans_key: str = MENTIONS_KEY,
         label: str = "MENTION",
-        gold_key: str = GOLD_KEY,
     ) -> None:
         """Make the component.
 
@@ -149,30 +153,15 @@ class ELQSpanExtractor(TrainablePipe):
         max_length (int): Longest mention, in rows (word pieces or tokens).
         spans_key (str): Span group for the suggestions, with their scores in its `attrs["scores"]`.
         label (str): The label of the suggested spans.
-        gold_key (str): Span group of reference docs with the gold links; without it, their entities.
         """
+        self.name = name
         self.vocab = vocab
         self.model = model
-        self.name = name
-        self.cfg: Dict[str, Any] = {
-            "top_k": top_k,
-            "threshold": threshold,
-            "max_length": max_length,
-            "spans_key": spans_key,
-            "label": label,
-            "gold_key": gold_key,
-        }
-        self.check_settings()
-
-    def check_settings(self) -> None:
-        """Check the values in `cfg`, also after they were changed."""
-        rules: Dict[str, Rule] = {
-            "top_k": (lambda x: x >= 1, "at least 1"),
-            "threshold": (lambda x: 0.0 <= x < 1.0, "a probability from 0 to below 1"),
-            "max_length": (lambda x: x >= 1, "at least 1"),
-            "spans_key": (lambda x: bool(x), "the name of a span group"),
-        }
-        check_settings(self.name, self.cfg, rules)
+        self.top_k = top_k
+        self.threshold = threshold
+        self.max_length = max_length
+        self.spans_key = spans_key
+        self.label = label
 
     def predict(self, docs: Iterable[Doc]) -> List[List[Suggestion]]:
         """Find the likeliest spans of a batch, without changing the docs.
@@ -185,14 +174,11 @@ class ELQSpanExtractor(TrainablePipe):
         if not any(len(doc) for doc in docs):
             return suggestions
         rows, logits = self.model.predict(docs)
-        spans = enumerate_spans(rows, max_length=self.cfg["max_length"])
+        spans = enumerate_spans(rows, max_length=self.max_length)
         scores = score_boundaries(boundary_log_probs(logits, rows)[0], spans)
         owners = np.repeat(np.arange(len(docs)), rows.lengths)[spans[:, 0]]
-        threshold = self.cfg["threshold"]
-        log_threshold = math.log(threshold) if threshold else -math.inf
-        kept = keep_mentions(
-            scores, owners, log_threshold=log_threshold, max_mentions=0, limit=self.cfg["top_k"]
-        )
+        log_threshold = math.log(self.threshold) if self.threshold else -math.inf
+        kept = keep_mentions(scores, owners, log_threshold=log_threshold, max_mentions=0, limit=self.top_k)
         places = to_docs(docs, spans[kept])
         for (owner, start, end), score in zip(places, np.exp(scores[kept]).tolist(), strict=True):
             suggestions[owner].append(Suggestion(start, end, score))
@@ -204,7 +190,7 @@ class ELQSpanExtractor(TrainablePipe):
         docs (Iterable[Doc]): The docs.
         suggestions (List[List[Suggestion]]): What `predict` returned for them.
         """
-        key, label = self.cfg["spans_key"], self.cfg["label"]
+        key, label = self.spans_key, self.label
         for doc, own in zip(docs, suggestions, strict=True):
             spans = [Span(doc, start, end, label=label) for start, end, _ in own]
             scores = np.asarray([suggestion.score for suggestion in own], dtype="float32")
@@ -253,7 +239,7 @@ class ELQSpanExtractor(TrainablePipe):
         RETURNS (Tuple[float, Array]): The loss, and d_logits.
         """
         rows, logits = scores
-        gold = collect_gold(examples, _no_positions, key=self.cfg["gold_key"])
+        gold = collect_gold(examples, _no_positions)
         log_probs, bp_log_probs = boundary_log_probs(logits, rows)
         loss, d_log_probs = boundary_loss(log_probs, gold.spans)
         return loss, bp_log_probs(d_log_probs)
@@ -267,8 +253,8 @@ class ELQSpanExtractor(TrainablePipe):
         """
         counts = PRFScore()
         for example in examples:
-            gold = gold_spans(example.reference, key=self.cfg["gold_key"])
-            found = example.predicted.spans.get(self.cfg["spans_key"], [])
+            gold = gold_spans(example.reference)
+            found = example.predicted.spans.get(self.spans_key, [])
             counts.score_set(set(map(_characters, found)), set(map(_characters, gold)))
         return {"elq_spans_r": counts.recall, "elq_spans_p": counts.precision}
 

@@ -1,27 +1,26 @@
 """The component `elq_tagme`: TAGME (Ferragina and Scaiella, 2010), linking by counts of hyperlinks alone."""
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, ClassVar, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 import srsly
 from spacy import util
 from spacy.language import Language
-from spacy.pipeline.pipe import Pipe, deserialize_config
+from spacy.pipeline.pipe import Pipe
 from spacy.tokens import Doc, Span
 from thinc.api import Config
 
-from ...core.decode import accept_mentions
+from ...core.decode import Decoder, accept_mentions, keep_mentions
 from ...core.spans import ranges
-from ...corpora.gold import GOLD_KEY
-from ...errors import ELQError, Errors
+from ...errors import ELQError, Errors, Rule
 from ...index import find_place, record_place
-from ...pipeline.annotate import EXISTING_ENTS, write_links
+from ...pipeline import legacy
+from ...pipeline.annotate import ASSIGNS, write_links
 from ...pipeline.batch import to_docs
 from ...pipeline.scorer import ScoresLinks, linker_score
-from ...pipeline.settings import Rule, check_settings, threshold_rules
+from ...pipeline.settings import LINKER_RULES, OPTIONAL_TEXT, HasSettings
 from ...types import Alternative, Array, Link
 from .dictionary import AnchorDictionary
 from .spotting import find_spots, name_key
@@ -35,134 +34,105 @@ DEFAULT_CONFIG = Config().from_str(
     """
 [elq_tagme]
 dictionary = null
-threshold = 0.2
-first_threshold = null
-max_length = 6
 min_link_probability = 0.001
 min_commonness = 0.02
 vote_margin = 0.3
-candidates = 50
 label = "ENTITY"
 existing_ents = "overwrite"
-gold_key = "gold_links"
+
+[elq_tagme.decoder]
+@misc = "spacy-elq.Decoder.v1"
+threshold = 0.2
+candidates = 50
+max_length = 6
 
 [elq_tagme.scorer]
 @scorers = "spacy-elq.linker_scorer.v1"
 """
 )["elq_tagme"]
+_SHARE: Rule = (lambda x: 0.0 <= x <= 1.0, "a number from 0 to 1")
 
 
-@Language.factory(
-    "elq_tagme",
-    assigns=["doc.ents", "token.ent_iob", "token.ent_type", "token.ent_kb_id"],
-    default_config=DEFAULT_CONFIG,
-)
+@Language.factory("elq_tagme", assigns=ASSIGNS, default_config=DEFAULT_CONFIG)
 def make_elq_tagme(
     nlp: Language,
     name: str,
     dictionary: Optional[str],
+    decoder: Decoder,
     scorer: Optional[Callable],
-    threshold: float,
-    first_threshold: Optional[float],
-    max_length: int,
     min_link_probability: float,
     min_commonness: float,
     vote_margin: float,
-    candidates: int,
     label: str,
     existing_ents: str,
-    gold_key: str,
 ) -> "ELQTagme":
-    """Build an `elq_tagme`; see `ELQTagme` for the settings."""
+    """Find names of a dictionary in short text and link them by counts of hyperlinks. Nothing is trained.
+
+    dictionary (Optional[str]): Folder of the dictionary (`spacy elq dictionary`).
+    decoder (Decoder): Thresholds and limits. The score of a link is ρ, the mean of link probability and
+        coherence; the authors of TAGME recommend thresholds from 0.1 to 0.3.
+    scorer (Optional[Callable]): The scoring method.
+    min_link_probability (float): Least link probability of a mention.
+    min_commonness (float): Least commonness of a candidate, τ of TAGME. The most common one stays.
+    vote_margin (float): Of the candidates whose votes are at most this share below the most, the most common
+        one is taken, ε of TAGME.
+    label (str): Entity label where the entity has none of its own.
+    existing_ents (str): As in `elq_linker`.
+    """
     return ELQTagme(
         name,
         dictionary=dictionary,
+        decoder=decoder,
         scorer=scorer,
-        threshold=threshold,
-        first_threshold=first_threshold,
-        max_length=max_length,
         min_link_probability=min_link_probability,
         min_commonness=min_commonness,
         vote_margin=vote_margin,
-        candidates=candidates,
         label=label,
         existing_ents=existing_ents,
-        gold_key=gold_key,
     )
 
 
-class ELQTagme(ScoresLinks, Pipe):
+class ELQTagme(HasSettings, ScoresLinks, Pipe):
     """Finds names of a dictionary in short text and links them by how often they are links, how often to
     which entity, and which entities are linked from the same pages. There is nothing to train.
     """
+
+    rules: ClassVar[Dict[str, Rule]] = {
+        **LINKER_RULES,
+        "dictionary": OPTIONAL_TEXT,
+        "min_link_probability": _SHARE,
+        "min_commonness": _SHARE,
+        "vote_margin": _SHARE,
+    }
+    blocks: ClassVar[Dict[str, type]] = {"decoder": Decoder}
+    decoder: Decoder
 
     def __init__(
         self,
         name: str = "elq_tagme",
         *,
         dictionary: Optional[str] = None,
+        decoder: Decoder = Decoder(candidates=50, max_length=6),  # noqa: B008  (frozen)
         scorer: Optional[Callable] = linker_score,
-        threshold: float = 0.2,
-        first_threshold: Optional[float] = None,
-        max_length: int = 6,
         min_link_probability: float = 0.001,
         min_commonness: float = 0.02,
         vote_margin: float = 0.3,
-        candidates: int = 50,
         label: str = "ENTITY",
         existing_ents: str = "overwrite",
-        gold_key: str = GOLD_KEY,
     ) -> None:
-        """Make the component. The dictionary is opened when it is needed.
-
-        name (str): Name of the component.
-        dictionary (Optional[str]): Folder of the dictionary (`spacy elq dictionary`).
-        scorer (Optional[Callable]): The scoring method.
-        threshold (float): Least ρ of a link: the mean of link probability and coherence.
-        first_threshold (Optional[float]): A lower one for the best link of a doc. None is TAGME: the same for
-            every link.
-        max_length (int): Longest mention, in words.
-        min_link_probability (float): Least link probability of a spot.
-        min_commonness (float): Least commonness of a candidate, τ of TAGME. The most common one stays.
-        vote_margin (float): Of the candidates whose votes are at most this share below the most, the most
-            common one is taken, ε of TAGME.
-        candidates (int): Most candidates of a mention.
-        label (str): Entity label where the entity has none of its own.
-        existing_ents (str): What happens to entities of earlier components: "overwrite" drops those
-            that overlap with a link, "keep" drops links that overlap with them, "replace" drops all.
-        gold_key (str): Span group of reference docs with the gold links; without it, their entities.
+        """Make the component. The dictionary is opened when it is needed. For the settings see
+        `make_elq_tagme`.
         """
         self.name = name
         self.scorer = scorer
-        self.dictionary_path = dictionary
+        self.decoder = decoder
+        self.dictionary = dictionary
+        self.min_link_probability = min_link_probability
+        self.min_commonness = min_commonness
+        self.vote_margin = vote_margin
+        self.label = label
+        self.existing_ents = existing_ents
         self._dictionary: Optional[AnchorDictionary] = None
-        self.cfg: Dict[str, Any] = {
-            "threshold": threshold,
-            "first_threshold": first_threshold,
-            "max_length": max_length,
-            "min_link_probability": min_link_probability,
-            "min_commonness": min_commonness,
-            "vote_margin": vote_margin,
-            "candidates": candidates,
-            "label": label,
-            "existing_ents": existing_ents,
-            "gold_key": gold_key,
-        }
-        self.check_settings()
-
-    def check_settings(self) -> None:
-        """Check the values in `cfg`, also after they were changed."""
-        share: Rule = (lambda x: 0.0 <= x <= 1.0, "between 0 and 1")
-        rules: Dict[str, Rule] = {
-            **threshold_rules(self.cfg),
-            "max_length": (lambda x: x >= 1, "at least 1"),
-            "min_link_probability": share,
-            "min_commonness": share,
-            "vote_margin": share,
-            "candidates": (lambda x: x >= 1, "at least 1"),
-            "existing_ents": (lambda x: x in EXISTING_ENTS, f"one of {', '.join(EXISTING_ENTS)}"),
-        }
-        check_settings(self.name, self.cfg, rules)
 
     @property
     def index(self) -> AnchorDictionary:
@@ -170,9 +140,9 @@ class ELQTagme(ScoresLinks, Pipe):
         does.
         """
         if self._dictionary is None:
-            if self.dictionary_path is None:
+            if self.dictionary is None:
                 raise ELQError(Errors.E070.format(name=self.name))
-            self._dictionary = AnchorDictionary.open(self.dictionary_path)
+            self._dictionary = AnchorDictionary.open(self.dictionary)
         return self._dictionary
 
     # ------------------------------------------------------------------ prediction
@@ -203,31 +173,37 @@ class ELQTagme(ScoresLinks, Pipe):
             commonness.
         """
         docs = list(docs)
-        spans, anchors = find_spots(docs, self.index.find, max_length=self.cfg["max_length"])
+        spans, anchors = find_spots(docs, self.index.find, max_length=self.decoder.max_length)
         probabilities = self.index.link_probability(anchors)
-        kept = np.flatnonzero(probabilities >= self.cfg["min_link_probability"])
+        kept = np.flatnonzero(probabilities >= self.min_link_probability)
         kept = kept[is_whole(spans[kept], probabilities[kept])]
         spans, probabilities = spans[kept], probabilities[kept]
         places = to_docs(docs, spans)
         owners = np.asarray([owner for owner, _, _ in places], dtype="int64")
         choice = self._choose(anchors[kept], owners)
         rho = (probabilities + coherence(owners, choice.entities[choice.chosen], self.index.relatedness)) / 2
-        threshold = self.cfg["threshold"]
-        accepted = accept_mentions(
-            spans,
-            np.log(rho),
-            owners,
-            log_threshold=math.log(threshold),
-            log_first=math.log(self.cfg["first_threshold"] or threshold),
-        )
+        accepted = self._accept(spans, np.log(np.maximum(rho, 1e-30)), owners)
         links: List[List[Link]] = [[] for _ in docs]
         for i, (owner, start, end) in enumerate(places):
             if accepted[i]:
                 links[owner].append(self._make_link(start, end, choice, i, float(rho[i])))
         return links
 
+    def _accept(self, spans: Array, scores: Array, owners: Array) -> Array:
+        """RETURNS (Array): (spots,) whether each becomes a link."""
+        kept = keep_mentions(
+            scores,
+            owners,
+            log_threshold=self.decoder.log_least,
+            max_mentions=0,
+            limit=self.decoder.mention_limit,
+        )
+        accepted = np.zeros(len(spans), dtype=bool)
+        accepted[kept] = accept_mentions(spans[kept], scores[kept], owners[kept], self.decoder)
+        return accepted
+
     def link_spans(self, docs: Sequence[Doc], spans: Sequence[Sequence[Span]]) -> List[List[Link]]:
-        """Link given mentions: the entity of each is decided, the mention is believed.
+        """Link given mentions: boundaries are taken as given, the entity of each is decided.
 
         docs (Sequence[Doc]): The docs.
         spans (Sequence[Sequence[Span]]): The mentions of each doc; they may overlap.
@@ -248,10 +224,10 @@ class ELQTagme(ScoresLinks, Pipe):
     def _choose(self, anchors: Array, docs: Array) -> "Choice":
         """RETURNS (Choice): The candidates of spots, given by anchor and doc, and which are taken."""
         sizes, entities, commonness = self.index.senses(
-            anchors, min_commonness=self.cfg["min_commonness"], candidates=self.cfg["candidates"]
+            anchors, min_commonness=self.min_commonness, candidates=self.decoder.candidates
         )
         votes = collect_votes(docs, sizes, entities, commonness, relatedness=self.index.relatedness)
-        return Choice(sizes, entities, commonness, choose(votes, sizes, margin=self.cfg["vote_margin"]))
+        return Choice(sizes, entities, commonness, choose(votes, sizes, margin=self.vote_margin))
 
     def _make_link(self, start: int, end: int, choice: "Choice", spot: int, score: float) -> Link:
         positions = choice.of(spot)
@@ -261,7 +237,7 @@ class ELQTagme(ScoresLinks, Pipe):
             for i, entity in zip(positions, entities, strict=True)
         ]
         best = entities[0]
-        return Link(start, end, best.id, best.title, best.label or self.cfg["label"], score, alternatives)
+        return Link(start, end, best.id, best.title, best.label or self.label, score, alternatives)
 
     def set_annotations(self, docs: Iterable[Doc], links: List[List[Link]]) -> None:
         """Write links to the docs: entities, scores, titles and alternatives.
@@ -269,18 +245,17 @@ class ELQTagme(ScoresLinks, Pipe):
         docs (Iterable[Doc]): The docs.
         links (List[List[Link]]): What `predict` returned for them.
         """
-        write_links(docs, links, existing_ents=self.cfg["existing_ents"])
+        write_links(docs, links, existing_ents=self.existing_ents)
 
     # ------------------------------------------------------------------ on disk
 
     def to_bytes(self, *, exclude: Iterable[str] = ()) -> bytes:
         """Serialize to bytes. The dictionary is not in them, only where it is and what it must be.
 
-        exclude (Iterable[str]): Fields to leave out: cfg, dictionary.
+        exclude (Iterable[str]): Fields to leave out: dictionary.
         RETURNS (bytes): The serialized component.
         """
         serialize: Dict[str, Callable[[], Any]] = {
-            "cfg": lambda: srsly.json_dumps(self.cfg),
             "dictionary": lambda: srsly.json_dumps(self._record(None)),
         }
         return util.to_bytes(serialize, exclude)
@@ -289,11 +264,10 @@ class ELQTagme(ScoresLinks, Pipe):
         """Load from bytes and open the dictionary they name.
 
         bytes_data (bytes): What `to_bytes` returned.
-        exclude (Iterable[str]): Fields to leave out: cfg, dictionary.
+        exclude (Iterable[str]): Fields to leave out: dictionary.
         RETURNS (ELQTagme): The component.
         """
         deserialize: Dict[str, Callable[[Any], Any]] = {
-            "cfg": lambda b: self.cfg.update(srsly.json_loads(b)),
             "dictionary": lambda b: self._open(srsly.json_loads(b), None),
         }
         util.from_bytes(bytes_data, deserialize, exclude)
@@ -303,11 +277,10 @@ class ELQTagme(ScoresLinks, Pipe):
         """Save to a folder, with the place of the dictionary.
 
         path (Union[str, Path]): The folder.
-        exclude (Iterable[str]): Fields to leave out: cfg, dictionary.
+        exclude (Iterable[str]): Fields to leave out: dictionary.
         """
         folder = Path(path)
         serialize: Dict[str, Callable[[Path], Any]] = {
-            "cfg": lambda p: srsly.write_json(p, self.cfg),
             "dictionary": lambda p: srsly.write_json(p, self._record(folder)),
         }
         util.to_disk(path, serialize, exclude)
@@ -316,12 +289,12 @@ class ELQTagme(ScoresLinks, Pipe):
         """Load from a folder and open the dictionary it names.
 
         path (Union[str, Path]): The folder.
-        exclude (Iterable[str]): Fields to leave out: cfg, dictionary.
+        exclude (Iterable[str]): Fields to leave out: dictionary.
         RETURNS (ELQTagme): The component.
         """
         folder = Path(path)
+        legacy.compare_settings(self, folder)
         deserialize: Dict[str, Callable[[Path], Any]] = {
-            "cfg": lambda p: self.cfg.update(deserialize_config(p)),
             "dictionary": lambda p: self._open(srsly.read_json(p), folder),
         }
         util.from_disk(path, deserialize, exclude)
@@ -329,14 +302,14 @@ class ELQTagme(ScoresLinks, Pipe):
 
     def _record(self, folder: Optional[Path]) -> Dict[str, Any]:
         """Where the dictionary is, from `folder` and from the root, and how it was named."""
-        if self._dictionary is None and self.dictionary_path is None:
+        if self._dictionary is None and self.dictionary is None:
             return {}
         paths = record_place(self.index.path, folder)
-        return {"given": self.dictionary_path, "paths": paths, "stamp": self.index.stamp}
+        return {"given": self.dictionary, "paths": paths, "stamp": self.index.stamp}
 
     def _open(self, record: Dict[str, Any], folder: Optional[Path]) -> None:
         # another one that was named when loading is opened when it is needed
-        if not record or self.dictionary_path != record["given"]:
+        if not record or self.dictionary != record["given"]:
             return
         place = find_place(record["paths"], folder, message=Errors.E074, name=self.name)
         dictionary = AnchorDictionary.open(place)

@@ -1,0 +1,78 @@
+"""How similar a mention and an entity are: the inner product of their vectors, names and popularity. The one
+place for search and for the loss.
+"""
+
+from dataclasses import dataclass
+from typing import Union
+
+import numpy as np
+
+from ..errors import check_settings
+from ..types import Array
+
+Term = Union[Array, float]
+
+
+@dataclass(frozen=True)
+class Prior:
+    """What counts for an entity beside its vector. The defaults match the paper: nothing does.
+
+    name_weight (float): Added to the similarity of entities whose title equals the mention text (but for
+        case, accents and punctuation), half of it for a similar spelling, in training and prediction.
+    alias_share (float): The share of `name_weight` for another name than the title, at least that of a
+        similar spelling. Below 1 it prefers the entity whose title is the plain name, which in Wikipedia is
+        the best known one.
+    popularity_weight (float): Added to the similarity of an entity per e-fold of its popularity in the
+        catalogue, in training and prediction.
+    mention_name_weight (float): Added to the mention score of a span whose text is a name of any entity, per
+        word up to the fourth: the longer a name, the less it stands there by chance. In training and
+        prediction.
+    temperature (float): Divides similarities at prediction, before they become probabilities. Above 1 the
+        entity counts less beside the mention, and doubt shows sooner.
+    """
+
+    name_weight: float = 0.0
+    alias_share: float = 1.0
+    popularity_weight: float = 0.0
+    mention_name_weight: float = 0.0
+    temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        positive = (lambda x: 0 <= x < np.inf, "a number, at least 0")
+        check_settings(
+            "prior",
+            self,
+            {
+                "name_weight": positive,
+                "alias_share": (lambda x: 0.5 <= x <= 1, "a number from 0.5 to 1"),
+                "popularity_weight": positive,
+                "mention_name_weight": positive,
+                "temperature": (lambda x: 0 < x < np.inf, "a number above 0"),
+            },
+        )
+
+
+def add_prior(dense: Array, prior: Prior, *, degrees: Term = 0.0, log_popularity: Term = 0.0) -> Array:
+    """Similarities of mentions and entities.
+
+    dense (Array): Inner products of their vectors, of any shape.
+    degrees (Term): How well the text of the mention matches a name of the entity, 0 to 1, of the same shape.
+    log_popularity (Term): The logarithm of 1 + popularity of the entity.
+    RETURNS (Array): The similarities.
+    """
+    return dense + prior.name_weight * degrees + prior.popularity_weight * log_popularity
+
+
+def name_degrees(owners: Array, entities: Array, degrees: Array, *, pool: Array, mentions: int) -> Array:
+    """Lay out name matches for a pool of entities.
+
+    owners, entities, degrees (Array): (matches,) the mention, the entity and how well they match.
+    pool (Array): (pool,) entities, ascending.
+    RETURNS (Array): (mentions, pool) how well the text of a mention matches a name of an entity.
+    """
+    laid_out = np.zeros((mentions, len(pool)))
+    columns = np.minimum(np.searchsorted(pool, entities), len(pool) - 1)
+    inside = pool[columns] == entities
+    laid_out[owners[inside], columns[inside]] = degrees[inside]
+    return laid_out
