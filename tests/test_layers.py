@@ -24,7 +24,7 @@ INSIDE = {
     "index": [{"pieces", "store", "backend"}, {"records"}, {"entity_index"}, {"encode"}],
     "corpora": [{"gold"}, {"base"}, {"augment", "choose", "chunks", "formats", "mixed"}, {"convert"}],
     "pipeline": [
-        {"annotate", "batch", "callbacks", "gold", "quantize", "settings", "stream", "tokenizer"},
+        {"annotate", "batch", "callbacks", "gold", "legacy", "quantize", "settings", "stream", "tokenizer"},
         {"scorer"},
         {"base"},
         {"biencoder", "linker"},

@@ -10,16 +10,9 @@ from spacy.util import get_lang_class
 from tqdm import tqdm
 
 from ..errors import ELQError, Errors
-from . import (
-    Report,
-    choose_questions,
-    guess_format,
-    questions_to_docs,
-    read_ids,
-    read_questions,
-    read_translation,
-    translate_ids,
-)
+from .base import Report, questions_to_docs
+from .choose import choose_questions, read_ids, read_translation, translate_ids
+from .formats import guess_format, read_questions
 
 
 def convert(

@@ -55,6 +55,8 @@ tokenizer_config = {"use_fast": true}
 window = 128
 stride = 96
 
+[elq_linker]
+
 [elq_linker.decoder]
 @misc = "spacy-elq.Decoder.v1"
 mention_limit = 50

@@ -121,7 +121,7 @@ def test_index_of_another_encoder_is_refused(loaded, index, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"name_weight": 3.0, "popularity_weight": 0.3, "linking": "binary"}], ids=str
+    "settings", [{}, {"name_weight": 3.0, "popularity_weight": 0.3, "linking_loss": "binary"}], ids=str
 )
 def test_gradient_of_the_linking_loss(make_blink, single_docs, settings):
     nlp = make_blink(single_docs, **settings)

@@ -475,8 +475,8 @@ def test_names_without_bearers_change_nothing(numbers, tmp_path, queries):
 )
 def test_a_title_gets_the_whole_weight_and_other_names_less(index, text, gained):
     query = np.asarray(index.vectors[2:3])
-    weights = {"name_weight": 8.0, "alias_share": 0.75}
-    (positions,), (similarities,) = index.search(query, 10, names=[text], **weights)
+    prior = Prior(name_weight=8.0, alias_share=0.75)
+    (positions,), (similarities,) = index.search(query, 10, names=[text], prior=prior)
     more = similarities - (index.vectors @ query[0])[positions]
     expected = [gained.get(position, 0.0) for position in positions.tolist()]
     np.testing.assert_allclose(more, expected, atol=1e-3)

@@ -41,14 +41,6 @@ def test_ents_are_gold_where_there_is_no_group():
     assert triples(gold_spans(doc)) == [(1, 2, "E1")]
 
 
-def test_the_name_of_the_group_is_a_setting():
-    doc = make_doc("is paris big", ents=[(0, 1, "E9")], group=[(1, 2, "E1")], key="other")
-    assert triples(gold_spans(doc, key="other")) == [(1, 2, "E1")]
-    assert triples(gold_spans(doc)) == [(0, 1, "E9")]
-    gold = collect_gold([Example(make_doc("is paris big"), doc)], find_positions, key="other")
-    assert gold.ids == ["E1"]
-
-
 @pytest.mark.parametrize("where", ["ents", "group"])
 def test_entities_without_kb_id_are_not_gold(where):
     doc = make_doc("paris and rome", **{where: [(0, 1, ""), (2, 3, "E2")]})
