@@ -13,7 +13,7 @@ from spacy_transformers.layers import TransformerModel
 from spacy_transformers.truncate import truncate_oversize_splits
 from thinc.api import get_array_module, torch2xp, xp2torch
 from thinc.types import Ragged
-from transformers.file_utils import ModelOutput
+from transformers.utils import ModelOutput
 
 from ..types import Array
 

@@ -9,7 +9,7 @@ from spacy_transformers.data_classes import TransformerData
 from spacy_transformers.layers import TransformerListener, TransformerModel, split_trf_batch
 from thinc.api import Model, chain, to_numpy
 from thinc.types import Floats2d
-from transformers.file_utils import ModelOutput
+from transformers.utils import ModelOutput
 
 from ..errors import ELQError, Errors
 from ..types import Array, Rows

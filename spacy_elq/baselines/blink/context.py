@@ -6,7 +6,7 @@ import numpy as np
 from spacy.tokens import Doc
 from spacy_transformers.data_classes import WordpieceBatch
 from thinc.api import Model, to_numpy, torch2xp, xp2torch
-from transformers.file_utils import ModelOutput
+from transformers.utils import ModelOutput
 
 from ...errors import ELQError, Errors
 from ...model.towers import projection
