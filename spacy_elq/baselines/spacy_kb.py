@@ -2,6 +2,7 @@
 candidates that its names have there, and the component as the commands see a linker.
 """
 
+from functools import partial
 from pathlib import Path
 from typing import Callable, Dict, Iterable, List, Sequence
 
@@ -31,14 +32,19 @@ def build_kb_loader(
     candidates (int): How many of the most common entities of a name are taken.
     RETURNS (Callable[[Vocab], InMemoryLookupKB]): Makes the knowledge base.
     """
+    return partial(load_kb, dictionary=dictionary, index=index, width=width, candidates=candidates)
 
-    def load(vocab: Vocab) -> InMemoryLookupKB:
-        anchors, entities = AnchorDictionary.open(dictionary), EntityIndex.open(index)
-        if anchors.stamp["catalogue"] != entities.stamp["catalogue"]:
-            raise ELQError(Errors.E080.format(dictionary=dictionary, index=index))
-        return fill_kb(InMemoryLookupKB(vocab, width), anchors, entities, candidates=candidates)
 
-    return load
+def load_kb(vocab: Vocab, *, dictionary: Path, index: Path, width: int, candidates: int) -> InMemoryLookupKB:
+    """Make a knowledge base of a dictionary and an index. The settings are those of `build_kb_loader`.
+
+    RETURNS (InMemoryLookupKB): The knowledge base.
+    RAISES (ELQError): If the two are not of the same catalogue.
+    """
+    anchors, entities = AnchorDictionary.open(dictionary), EntityIndex.open(index)
+    if anchors.stamp["catalogue"] != entities.stamp["catalogue"]:
+        raise ELQError(Errors.E080.format(dictionary=dictionary, index=index))
+    return fill_kb(InMemoryLookupKB(vocab, width), anchors, entities, candidates=candidates)
 
 
 def fill_kb(

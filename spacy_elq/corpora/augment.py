@@ -1,6 +1,7 @@
 """Augmenters for training corpora: questions as hurried people type them, sentences as short as questions."""
 
 import random
+from functools import partial
 from itertools import pairwise
 from typing import Callable, Iterator, List, Tuple
 
@@ -21,17 +22,20 @@ def build_typo_augmenter(level: float = 0.2, gold_key: str = GOLD_KEY) -> Augmen
 
     level (float): Share of the questions with gold links that get a typo in each of their mentions.
     gold_key (str): Span group of the reference docs with the gold links.
-    RETURNS (Callable): The augmenter, for `[corpora.train.augmenter]`.
+    RETURNS (Augmenter): The augmenter, for `[corpora.train.augmenter]`.
     """
+    return partial(add_typos, level=level, gold_key=gold_key)
 
-    def augment(nlp: Language, example: Example) -> Iterator[Example]:
-        spans = _separate_gold(example.reference, gold_key)
-        if not spans or random.random() >= level:
-            yield example
-        else:
-            yield _misspell(nlp, example.reference, spans, gold_key)
 
-    return augment
+def add_typos(nlp: Language, example: Example, *, level: float, gold_key: str) -> Iterator[Example]:
+    """YIELDS (Example): The example as it is, or with a typo in each of its mentions. The settings are those
+    of `build_typo_augmenter`.
+    """
+    spans = _separate_gold(example.reference, gold_key)
+    if not spans or random.random() >= level:
+        yield example
+    else:
+        yield _misspell(nlp, example.reference, spans, gold_key)
 
 
 def build_clip_augmenter(shortest: int = 5, longest: int = 15, gold_key: str = GOLD_KEY) -> Augmenter:
@@ -44,19 +48,22 @@ def build_clip_augmenter(shortest: int = 5, longest: int = 15, gold_key: str = G
     gold_key (str): Span group of the reference docs with the gold links.
     RETURNS (Augmenter): The augmenter, for `[corpora.train.augmenter]`.
     """
+    return partial(clip, shortest=shortest, longest=longest, gold_key=gold_key)
 
-    def augment(nlp: Language, example: Example) -> Iterator[Example]:
-        reference = example.reference
-        spans = gold_spans(reference, key=gold_key)
-        length = random.randint(shortest, longest)
-        if spans and len(reference) > length:
-            centre = random.choice(spans)
-            bounds = max(0, centre.end - length), min(centre.start, len(reference) - length)
-            start = random.randint(min(bounds), max(bounds))
-            example = _clip(nlp, reference, *_widen(start, start + length, spans), spans, gold_key)
-        yield example
 
-    return augment
+def clip(nlp: Language, example: Example, *, shortest: int, longest: int, gold_key: str) -> Iterator[Example]:
+    """YIELDS (Example): A piece of the example, or all of it if it is short. The settings are those of
+    `build_clip_augmenter`.
+    """
+    reference = example.reference
+    spans = gold_spans(reference, key=gold_key)
+    length = random.randint(shortest, longest)
+    if spans and len(reference) > length:
+        centre = random.choice(spans)
+        bounds = max(0, centre.end - length), min(centre.start, len(reference) - length)
+        start = random.randint(min(bounds), max(bounds))
+        example = _clip(nlp, reference, *_widen(start, start + length, spans), spans, gold_key)
+    yield example
 
 
 def _widen(start: int, end: int, spans: List[Span]) -> Tuple[int, int]:

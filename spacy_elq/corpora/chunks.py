@@ -1,8 +1,9 @@
-"""A corpus that is read in chunks, one an epoch, so that it is never in memory as a whole."""
+"""A corpus that is read in chunks, one per epoch, so that it is never in memory as a whole."""
 
 import random
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Callable, Iterator, Optional
+from typing import Callable, Iterator, List, Optional
 
 from spacy.language import Language
 from spacy.training import Corpus, Example
@@ -22,18 +23,31 @@ def build_chunked_corpus(
     RETURNS (Callable[[Language], Iterator[Example]]): Each call gives the next file, shuffled; after the
         last one it begins again.
     """
-    turn = 0
+    return ChunkedCorpus(Path(path), seed, augmenter)
 
-    def read(nlp: Language) -> Iterator[Example]:
-        nonlocal turn
-        files = sorted(Path(path).rglob("*.spacy"), key=lambda file_: (file_.name, file_))
-        if Path(path).is_file():
-            files = [Path(path)]
-        if not files:
-            raise ELQError(Errors.E022.format(path=path, hint="Expected a folder of .spacy files."))
-        examples = list(Corpus(files[turn % len(files)], augmenter=augmenter)(nlp))
-        random.Random(seed + turn).shuffle(examples)
-        turn += 1
+
+@dataclass
+class ChunkedCorpus:
+    """Reads one file per call. The settings are those of `build_chunked_corpus`; `turn` counts the calls."""
+
+    path: Path
+    seed: int = 0
+    augmenter: Optional[Callable] = None
+    turn: int = 0
+
+    def __call__(self, nlp: Language) -> Iterator[Example]:
+        """YIELDS (Example): The examples of the next file, shuffled."""
+        files = self._files()
+        examples = list(Corpus(files[self.turn % len(files)], augmenter=self.augmenter)(nlp))
+        random.Random(self.seed + self.turn).shuffle(examples)
+        self.turn += 1
         yield from examples
 
-    return read
+    def _files(self) -> List[Path]:
+        """RETURNS (List[Path]): All files, those of one name from several folders next to each other."""
+        if self.path.is_file():
+            return [self.path]
+        files = sorted(self.path.rglob("*.spacy"), key=lambda file_: (file_.name, file_))
+        if not files:
+            raise ELQError(Errors.E022.format(path=self.path, hint="Expected a folder of .spacy files."))
+        return files

@@ -1,6 +1,7 @@
 """Two corpora in one, so that what was learnt from the one is not lost while the other is learnt."""
 
 import random
+from dataclasses import dataclass
 from itertools import islice
 from typing import Callable, Iterable, Iterator
 
@@ -21,14 +22,23 @@ def build_mixed_corpus(
     seed (int): For the order.
     RETURNS (Callable[[Language], Iterator[Example]]): Each call gives both, shuffled.
     """
-    turn = 0
+    return MixedCorpus(corpus, other, share, seed)
 
-    def read(nlp: Language) -> Iterator[Example]:
-        nonlocal turn
-        examples = list(corpus(nlp))
-        examples += islice(other(nlp), round(share * len(examples)))
-        random.Random(seed + turn).shuffle(examples)
-        turn += 1
+
+@dataclass
+class MixedCorpus:
+    """Reads two corpora. The settings are those of `build_mixed_corpus`; `turn` counts the calls."""
+
+    corpus: Reader
+    other: Reader
+    share: float = 1.0
+    seed: int = 0
+    turn: int = 0
+
+    def __call__(self, nlp: Language) -> Iterator[Example]:
+        """YIELDS (Example): The examples of both, shuffled."""
+        examples = list(self.corpus(nlp))
+        examples += islice(self.other(nlp), round(self.share * len(examples)))
+        random.Random(self.seed + self.turn).shuffle(examples)
+        self.turn += 1
         yield from examples
-
-    return read

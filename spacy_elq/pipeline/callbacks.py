@@ -1,5 +1,6 @@
 """Callbacks for the training config."""
 
+from functools import partial
 from typing import Callable, List, Union
 
 from spacy.language import Language
@@ -18,13 +19,18 @@ def build_freeze_layers(
     layers (int): How many layers above the embeddings to freeze too.
     RETURNS (Callable[[Language], Language]): The callback.
     """
+    names = [component] if isinstance(component, str) else component
+    return partial(freeze_layers, components=names, layers=layers)
 
-    def freeze(nlp: Language) -> Language:
-        for name in [component] if isinstance(component, str) else component:
-            nodes = nlp.get_pipe(name).model.walk()  # type: ignore[attr-defined]
-            transformer = next(node.transformer for node in nodes if isinstance(node, TransformerModel))
-            for part in [transformer.embeddings, *transformer.encoder.layer[:layers]]:
-                part.requires_grad_(False)
-        return nlp
 
-    return freeze
+def freeze_layers(nlp: Language, *, components: List[str], layers: int) -> Language:
+    """Freeze the word embeddings of transformers, and so many layers above them.
+
+    RETURNS (Language): The same pipeline.
+    """
+    for name in components:
+        nodes = nlp.get_pipe(name).model.walk()  # type: ignore[attr-defined]
+        transformer = next(node.transformer for node in nodes if isinstance(node, TransformerModel))
+        for part in [transformer.embeddings, *transformer.encoder.layer[:layers]]:
+            part.requires_grad_(False)
+    return nlp
