@@ -1,9 +1,11 @@
 """The question tower: rows, the mention scorer and, where widths differ, a projection."""
 
+from functools import partial
 from typing import Any, Callable, List, Optional, Tuple
 
 from spacy.tokens import Doc
-from thinc.api import Model, glorot_uniform_init, to_numpy
+from thinc.api import Linear, Model, to_numpy
+from thinc.layers.linear import forward as linear_forward
 from thinc.types import Floats2d
 
 from ..types import Array, Entity, Rows
@@ -26,7 +28,7 @@ def build_question_tower(tok2vec: Model) -> Model[List[Doc], TowerOutput]:
         "elq_question_tower",
         _forward,
         init=_init,
-        layers=[with_rows(tok2vec), projection(), linear(nO=3)],
+        layers=[with_rows(tok2vec), projection(), Linear(nO=3)],
         dims={"nO": None},
     )
 
@@ -63,49 +65,24 @@ def projection() -> Model[Floats2d, Floats2d]:
     """RETURNS (Model[Floats2d, Floats2d]): A linear layer that has no parameters, and does nothing, where
     both widths are the same.
     """
-    model = linear()
-    model.name, model.init = "elq_projection", _project_init
-    return model
-
-
-def _project_init(model: Model, X: Any = None, Y: Any = None) -> None:
-    if model.get_dim("nO") != model.get_dim("nI"):
-        _linear_init(model)
-
-
-def linear(nO: Optional[int] = None) -> Model[Floats2d, Floats2d]:
-    """RETURNS (Model[Floats2d, Floats2d]): thinc's `Linear`, of which the product of a few rows and columns
-    takes a fraction of the time.
-    """
     return Model(
-        "linear",
-        _linear_forward,
-        init=_linear_init,
-        dims={"nI": None, "nO": nO},
+        "elq_projection",
+        _project_forward,
+        init=partial(_project_init, Linear().init),
+        dims={"nO": None, "nI": None},
         params={"W": None, "b": None},
     )
 
 
-def _linear_init(model: Model, X: Any = None, Y: Any = None) -> None:
-    nO, nI = model.get_dim("nO"), model.get_dim("nI")
-    model.set_param("W", glorot_uniform_init(model.ops, (nO, nI)))
-    model.set_param("b", model.ops.alloc1f(nO))
+def _project_init(init_linear: Callable, model: Model, X: Any = None, Y: Any = None) -> None:
+    if model.get_dim("nO") != model.get_dim("nI"):
+        init_linear(model)
 
 
-def _linear_forward(
+def _project_forward(
     model: Model[Floats2d, Floats2d], X: Floats2d, is_train: bool
 ) -> Tuple[Floats2d, Callable[[Floats2d], Floats2d]]:
-    if not model.has_param("W"):
-        return X, lambda dY: dY
-    W: Any = model.get_param("W")
-    Y = X @ W.T + model.get_param("b")
-
-    def backprop(dY: Floats2d) -> Floats2d:
-        model.inc_grad("b", dY.sum(axis=0))
-        model.inc_grad("W", dY.T @ X)
-        return dY @ W
-
-    return Y, backprop
+    return linear_forward(model, X, is_train) if model.has_param("W") else (X, lambda dY: dY)
 
 
 def build_pair_tower(
