@@ -24,7 +24,7 @@ from transformers import AutoModel, AutoTokenizer
 from spacy_elq import util as threads
 from spacy_elq.evaluation.metrics import evaluate
 from spacy_elq.evaluation.speed import STAGES, bench_in_turn
-from spacy_elq.model.transformer import OnnxTransformer, to_onnx
+from spacy_elq.model.onnx import OnnxTransformer, to_onnx
 
 app = typer.Typer(help=__doc__, no_args_is_help=True)
 FIGURES, PAGE = Path("docs/performance.json"), Path("docs/performance.md")

@@ -6,7 +6,7 @@ import typer
 from wasabi import msg
 
 from ..evaluation.pipelines import load_pipeline, save_pipeline
-from ..model.transformer import PRECISIONS
+from ..model.onnx import PRECISIONS
 from ..pipeline.quantize import quantize
 from ._util import command
 

@@ -10,11 +10,10 @@ from typing import Any, Callable, Dict, List, Optional
 
 from spacy.language import Language
 from spacy.util import minibatch
-from spacy_transformers.layers import TransformerModel
 
 from .. import util as threads
 from ..errors import ELQError, Errors
-from ..model.transformer import time_forward
+from ..model.transformer import TransformerModel, time_forward
 from ..types import Linker
 from .pipelines import load_pipeline, read_docs
 

@@ -14,7 +14,8 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer
 
 from ..errors import ELQError, Errors
 from ..types import Array, Entity
-from .transformer import OnnxTransformer, split_mixed_precision, to_onnx, use_bfloat16
+from .onnx import OnnxTransformer, to_onnx
+from .transformer import split_mixed_precision, use_bfloat16
 
 POOLINGS = ("mean", "cls")
 BERT_ENT = "[unused2]"

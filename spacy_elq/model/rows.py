@@ -5,14 +5,18 @@ from typing import Any, Callable, List, Optional, Tuple
 import numpy as np
 from spacy.attrs import IS_SPACE
 from spacy.tokens import Doc
-from spacy_transformers.data_classes import TransformerData
-from spacy_transformers.layers import TransformerListener, TransformerModel, split_trf_batch
 from thinc.api import Model, chain, to_numpy
 from thinc.types import Floats2d
-from transformers.utils import ModelOutput
 
 from ..errors import ELQError, Errors
 from ..types import Array, Rows
+from .transformer import (
+    TransformerData,
+    TransformerListener,
+    TransformerModel,
+    split_trf_batch,
+    with_gradient,
+)
 
 
 def build_word_piece_listener(upstream: str = "*") -> Model[List[Doc], List[TransformerData]]:
@@ -111,11 +115,7 @@ def _rows_from_word_pieces(
         d_flat[gather] = d_vectors  # no piece is gathered twice
         d_tensors = xp.split(d_flat, np.cumsum(sizes)[:-1])
         return [
-            TransformerData(
-                wordpieces=output.wordpieces,
-                model_output=ModelOutput(last_hidden_state=d_tensor.reshape(tensor.shape)),
-                align=output.align,
-            )
+            with_gradient(output, d_tensor.reshape(tensor.shape))
             for output, tensor, d_tensor in zip(outputs, tensors, d_tensors, strict=True)
             if tensor.shape[1]  # docs without tokens have no output to go back to
         ]

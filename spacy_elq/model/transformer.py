@@ -1,36 +1,51 @@
-"""How transformers are run: torch without what prediction does not need, or ONNX Runtime in int8. The one
-module that knows ONNX.
+"""Transformers of spacy-transformers, quicker at prediction: word pieces and their alignment for a batch at
+once, forward passes over texts of similar length, torch without what prediction does not need. The one module
+that knows spacy-transformers; `tests/model/test_contract.py` pins what it relies on.
 """
 
 import contextlib
-import copy
-import logging
-import os
 import time
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any, Callable, ContextManager, Dict, Iterator, List, Mapping, Tuple
+from typing import Any, Callable, ContextManager, Dict, List, Mapping, Sequence, Tuple
 
+import numpy as np
 import torch
-from spacy.tokens import Doc
-from spacy_transformers.data_classes import FullTransformerBatch, HFObjects, WordpieceBatch
-from spacy_transformers.layers import TransformerModel
+from spacy.tokens import Doc, Span
+from spacy_transformers.data_classes import FullTransformerBatch, HFObjects, TransformerData, WordpieceBatch
+from spacy_transformers.layers import TransformerListener, TransformerModel, split_trf_batch
 from spacy_transformers.layers.hf_shim import HFShim
 from spacy_transformers.layers.transformer_model import forward
-from thinc.api import get_torch_default_device
-from thinc.types import ArgsKwargs
+from spacy_transformers.truncate import truncate_oversize_splits
+from thinc.api import get_array_module, get_torch_default_device, torch2xp, xp2torch
+from thinc.types import ArgsKwargs, Ragged
 from thinc.util import convert_recursive
-from transformers.modeling_outputs import BaseModelOutput
+from transformers.utils import ModelOutput
 
-from ..errors import ELQError, Errors
-from .forward import can_predict, predict_batch
+from ..types import Array
+from .wordpieces import align_tokens, group_by_length, pad
 
-PRECISIONS = ("int8", "float32")
-_INPUTS = ("input_ids", "attention_mask")
-# ONNX Runtime adds and normalizes quicker in two steps than in one
-_SLOW_FUSION = "SkipLayerNormFusion"
-# a session that is dropped waits for its threads, and a forked process has none of its parent's
-_SESSIONS_OF_PARENT: List[Any] = []
+__all__ = [
+    "PredictionShim",
+    "TransformerData",
+    "TransformerListener",
+    "TransformerModel",
+    "build_transformer_model",
+    "can_predict",
+    "encode_pieces",
+    "predict_batch",
+    "replace_module",
+    "split_mixed_precision",
+    "split_trf_batch",
+    "time_forward",
+    "use_bfloat16",
+    "use_fast_prediction",
+    "with_gradient",
+]
+
+# What a pass of its own costs, in word pieces more of a pass that is made anyway: torch has to go through
+# the weights, however few pieces there are. A transformer may say its own in `cost_of_pass`.
+_COST_OF_PASS = 32
+# the outputs that can be put together again from several passes
+_STATES, _POOLED = "last_hidden_state", "pooler_output"
 
 
 def split_mixed_precision(mixed_precision: bool) -> Tuple[bool, bool]:
@@ -95,71 +110,6 @@ class PredictionShim(HFShim):
         return self.predict(ArgsKwargs((), tensors))
 
 
-class OnnxTransformer(torch.nn.Module):
-    """An encoder of transformers as ONNX Runtime runs it, for prediction only."""
-
-    # its weights are small and laid out in advance, see `forward.predict_batch`
-    cost_of_pass = 3
-
-    def __init__(self, config: Any, data: bytes = b"") -> None:
-        """Keep the graph; it is loaded when it is needed, in the process that needs it.
-
-        config (Any): The configuration of the encoder.
-        data (bytes): What `to_onnx` made.
-        """
-        super().__init__()
-        self.config = config
-        self.register_buffer("graph", torch.frombuffer(bytearray(data or b"\0"), dtype=torch.uint8))
-        self._session: Any = None
-        self._made_for: Any = None
-
-    @classmethod
-    def from_config(cls, config: Any) -> "OnnxTransformer":
-        """RETURNS (OnnxTransformer): One without a graph, for `load_state_dict`."""
-        return cls(config)
-
-    @property
-    def device(self) -> torch.device:
-        """RETURNS (torch.device): Where it is run: the CPU."""
-        return torch.device("cpu")
-
-    def load_state_dict(self, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
-        """Load a graph, of whatever size."""
-        self.graph = torch.empty_like(state_dict["graph"])
-        self._session = None
-        return super().load_state_dict(state_dict, *args, **kwargs)
-
-    def forward(self, **inputs: torch.Tensor) -> BaseModelOutput:
-        """RETURNS (BaseModelOutput): (texts, pieces, width) from (texts, pieces) ids and which are real."""
-        if torch.is_grad_enabled():
-            raise ELQError(Errors.E090)
-        arrays = {key: inputs[key].numpy().astype("int64") for key in _INPUTS}
-        (states,) = self._open().run(None, arrays)
-        return BaseModelOutput(last_hidden_state=torch.from_numpy(states))  # type: ignore[arg-type]
-
-    def _open(self) -> Any:
-        """RETURNS (Any): A session of this process with as many threads as torch has."""
-        wanted = (os.getpid(), torch.get_num_threads())
-        if self._session is None or self._made_for != wanted:
-            if self._session is not None and self._made_for[0] != wanted[0]:
-                _SESSIONS_OF_PARENT.append(self._session)
-            runtime = _import_runtime()
-            options = runtime.SessionOptions()
-            options.intra_op_num_threads, options.inter_op_num_threads = wanted[1], 1
-            self._session = runtime.InferenceSession(
-                self.graph.numpy().tobytes(),
-                options,
-                providers=["CPUExecutionProvider"],
-                disabled_optimizers=[_SLOW_FUSION],
-            )
-            self._made_for = wanted
-        return self._session
-
-    def __getstate__(self) -> Dict[str, Any]:
-        """RETURNS (Dict[str, Any]): All but the session, which belongs to its process."""
-        return {**self.__dict__, "_session": None}
-
-
 def build_transformer_model(
     name: str,
     get_spans: Callable,
@@ -174,13 +124,29 @@ def build_transformer_model(
     RETURNS (TransformerModel): The model of a `transformer` component.
     """
     model = TransformerModel(name, get_spans, tokenizer_config, transformer_config)
+    return use_fast_prediction(model, mixed_precision=mixed_precision, grad_scaler_config=grad_scaler_config)
+
+
+def use_fast_prediction(model: TransformerModel, **settings: Any) -> TransformerModel:
+    """Let a model predict as this module does.
+
+    settings (Any): For the shim, see `PredictionShim`.
+    RETURNS (TransformerModel): The same model.
+    """
     model._func = _forward
     wrapper: Any = model.layers[0]
-    wrapper.shims[0] = PredictionShim(
-        wrapper.shims[0]._hfmodel,
-        mixed_precision=mixed_precision,
-        grad_scaler_config=grad_scaler_config,
-    )
+    wrapper.shims[0] = PredictionShim(wrapper.shims[0]._hfmodel, **settings)
+    return model
+
+
+def replace_module(model: TransformerModel, module: Any, *, like: TransformerModel) -> TransformerModel:
+    """Give a fresh model a transformer, and the tokenizer of another model.
+
+    RETURNS (TransformerModel): The same model.
+    """
+    other: Any = like.layers[0].shims[0]
+    objects = HFObjects(other._hfmodel.tokenizer, module, other._hfmodel.vocab_file_contents, {}, {})
+    model.attrs["set_transformer"](model, objects)
     return model
 
 
@@ -193,107 +159,174 @@ def _forward(
     return predict_batch(model, docs), lambda d_output: docs
 
 
-def build_onnx_transformer_model(name: str, get_spans: Callable) -> TransformerModel:
-    """The model of a `transformer` component that `spacy elq quantize` made.
+def can_predict(model: TransformerModel) -> bool:
+    """RETURNS (bool): Whether `predict_batch` gives what the model itself would."""
+    tokenizer = model.tokenizer
+    is_usual = tokenizer.is_fast and tokenizer.padding_side == "right" and tokenizer.pad_token is not None
+    return is_usual and "logger" not in model.attrs
 
-    name (str): What it was made from, for the record.
-    get_spans (Callable): As in `spacy-transformers.TransformerModel.v3`.
-    RETURNS (TransformerModel): The model, for prediction only.
+
+def predict_batch(model: TransformerModel, docs: Sequence[Doc]) -> FullTransformerBatch:
+    """Run a transformer over docs as spacy-transformers does, without its work on each token.
+
+    Texts are run with others of similar length, which leaves less to pad. The output is the same but for the
+    states of padding, to which nothing is aligned.
+
+    docs (Sequence[Doc]): The docs, not all of them empty.
+    RETURNS (FullTransformerBatch): The output, split by doc already.
     """
-    model = TransformerModel(name, get_spans)
-    model._func = _forward
-    wrapper: Any = model.layers[0]
-    wrapper.shims[0] = PredictionShim(wrapper.shims[0]._hfmodel, model_cls=OnnxTransformer)
-    return model
+    spans = model.attrs["get_spans"](docs)
+    windows = [span for own in spans for span in own]
+    pieces, offsets = _tokenize(model.tokenizer, [span.text for span in windows])
+    align = align_tokens(spans, windows, offsets)
+    pieces, align = truncate_oversize_splits(pieces, align, model.tokenizer.model_max_length)
+    output = _run(model, pieces)
+    data = _split(spans, pieces, _to_arrays(output), align)
+    return FullTransformerBatch(spans, pieces, output, align, data)
 
 
-def replace_transformer(model: TransformerModel, *, precision: str) -> TransformerModel:
-    """Make a model that is run by ONNX Runtime of one that torch runs.
-
-    model (TransformerModel): The model of a trained `transformer` component.
-    precision (str): One of `PRECISIONS`.
-    RETURNS (TransformerModel): A new model with the same tokenizer and windows.
+def _tokenize(tokenizer: Any, texts: List[str]) -> Tuple[WordpieceBatch, List[Array]]:
+    """RETURNS (Tuple[WordpieceBatch, List[Array]]): The word pieces of texts, padded, and (pieces, 2) the
+    characters of each, without padding.
     """
-    wrapper: Any = model.layers[0]
-    old = wrapper.shims[0]._hfmodel
-    new = build_onnx_transformer_model(model.attrs["name"], model.attrs["get_spans"])
-    transformer = OnnxTransformer(old.transformer.config, to_onnx(old.transformer, precision=precision))
-    objects = HFObjects(old.tokenizer, transformer, old.vocab_file_contents, {}, {})
-    new.attrs["set_transformer"](new, objects)
-    return new
-
-
-def to_onnx(transformer: Any, *, precision: str = "int8") -> bytes:
-    """Write an encoder as a graph of ONNX, its parts fused as ONNX Runtime has kernels for them.
-
-    transformer (Any): An encoder of transformers.
-    precision (str): "int8" keeps the weights of matrices so, channel by channel, and the word embeddings;
-        activations are quantized when they come. "float32" changes nothing.
-    RETURNS (bytes): The graph.
-    """
-    _import_runtime()
-    from onnxruntime.transformers.fusion_options import FusionOptions
-    from onnxruntime.transformers.optimizer import optimize_model
-
-    fusions = FusionOptions("bert")
-    fusions.enable_skip_layer_norm = fusions.enable_bias_skip_layer_norm = False
-    with TemporaryDirectory(prefix="spacy-elq-") as folder, _no_hints():
-        plain, fused = Path(folder) / "plain.onnx", Path(folder) / "fused.onnx"
-        _export(transformer, plain)
-        model = optimize_model(str(plain), model_type="bert", opt_level=1, optimization_options=fusions)
-        model.save_model_to_file(str(fused))
-        if precision == "int8":
-            return _quantize(fused)
-        return fused.read_bytes()
-
-
-def _export(transformer: Any, path: Path) -> None:
-    states = _States(transformer)
-    ids = torch.ones((2, 7), dtype=torch.int64)
-    mask = torch.tensor([[1] * 7, [1] * 5 + [0] * 2])
-    with torch.no_grad():
-        torch.onnx.export(
-            states,
-            (ids, mask),
-            str(path),
-            input_names=list(_INPUTS),
-            output_names=["states"],
-            dynamic_axes={key: {0: "texts", 1: "pieces"} for key in (*_INPUTS, "states")},
-            opset_version=17,
-            dynamo=False,
-        )
-
-
-class _States(torch.nn.Module):
-    """A copy of an encoder that computes attention step by step, as it can be traced and fused again."""
-
-    def __init__(self, transformer: Any) -> None:
-        super().__init__()
-        config = copy.deepcopy(transformer.config)
-        self.transformer = type(transformer)._from_config(config, attn_implementation="eager")
-        self.transformer.load_state_dict(transformer.state_dict())
-        self.eval()
-
-    def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """RETURNS (torch.Tensor): (texts, pieces, width)."""
-        return self.transformer(input_ids=ids, attention_mask=mask).last_hidden_state
-
-
-def _quantize(path: Path) -> bytes:
-    import onnx
-    from onnxruntime.quantization import QuantType, quantize_dynamic
-
-    target = path.with_name("int8.onnx")
-    quantize_dynamic(
-        path,
-        target,
-        per_channel=True,
-        # seven bits: eight overflow in the 16-bit sums of processors without VNNI
-        reduce_range=True,
-        weight_type=QuantType.QInt8,
-        extra_options={"DefaultTensorType": onnx.TensorProto.FLOAT},
+    backend = tokenizer.backend_tokenizer
+    if backend.padding is not None:
+        backend.no_padding()
+    if backend.truncation is not None:
+        backend.no_truncation()
+    encodings = backend.encode_batch(texts)
+    lengths = [len(encoding) for encoding in encodings]
+    longest = max(lengths)
+    mask: Any = np.ones((len(texts), longest), dtype="float32")
+    is_padded = min(lengths) < longest
+    if is_padded:
+        mask *= np.arange(longest) < np.asarray(lengths)[:, None]
+    # a tokenizer takes its time to say what it pads with
+    padding = (tokenizer.pad_token, tokenizer.pad_token_id) if is_padded else ("", 0)
+    has_types = "token_type_ids" in tokenizer.model_input_names
+    pieces = WordpieceBatch(
+        strings=[e.tokens + [padding[0]] * (longest - len(e)) for e in encodings],
+        input_ids=pad([e.ids for e in encodings], longest, padding[1]),
+        attention_mask=mask,
+        lengths=lengths,
+        token_type_ids=(
+            pad([e.type_ids for e in encodings], longest, tokenizer.pad_token_type_id) if has_types else None
+        ),
     )
-    return target.read_bytes()
+    return pieces, [np.asarray(encoding.offsets) for encoding in encodings]
+
+
+def _run(model: TransformerModel, pieces: WordpieceBatch) -> Any:
+    """RETURNS (Any): What the transformer gives for all windows, a `ModelOutput`."""
+    shim: Any = model.layers[0].shims[0]
+    transformer, config = model.transformer, model.transformer.config
+    is_divisible = not (config.output_hidden_states or config.output_attentions)
+    cost = getattr(transformer, "cost_of_pass", _COST_OF_PASS)
+    groups = group_by_length(pieces.lengths, cost) if is_divisible and len(pieces) > 1 else []
+    if len(groups) < 2:
+        return shim.run(pieces)
+    found = [_to_arrays(shim.run(_choose(pieces, group))) for group in groups]
+    states = _alloc(found[0][_STATES], pieces.input_ids.shape)
+    pooled = _alloc(found[0][_POOLED], (len(pieces),)) if _POOLED in found[0] else None
+    for group, output in zip(groups, found, strict=True):
+        states[group, : output[_STATES].shape[1]] = output[_STATES]
+        if pooled is not None:
+            pooled[group] = output[_POOLED]
+    merged = {_STATES: states, _POOLED: pooled}
+    return ModelOutput({key: xp2torch(array) for key, array in merged.items() if array is not None})
+
+
+def _choose(pieces: WordpieceBatch, group: List[int]) -> WordpieceBatch:
+    """RETURNS (WordpieceBatch): The pieces of some of the texts, padded to the longest of them."""
+    lengths = [pieces.lengths[i] for i in group]
+    width, types = max(lengths), pieces.token_type_ids
+    return WordpieceBatch(
+        strings=[pieces.strings[i][:width] for i in group],
+        input_ids=pieces.input_ids[group, :width],
+        attention_mask=pieces.attention_mask[group, :width],
+        lengths=lengths,
+        token_type_ids=None if types is None else types[group, :width],
+    )
+
+
+def _alloc(like: Any, shape: Tuple[int, ...]) -> Any:
+    """RETURNS (Any): Zeros of this shape, of vectors like those of another array."""
+    return get_array_module(like).zeros((*shape, like.shape[-1]), dtype=like.dtype)
+
+
+def _to_arrays(output: Any) -> Dict[str, Any]:
+    """RETURNS (Dict[str, Any]): What spacy-transformers keeps of the output of a transformer."""
+    count = len(output[_STATES])
+    arrays: Dict[str, Any] = {}
+    for key, value in output.items():
+        if hasattr(value, "shape"):
+            arrays[key] = torch2xp(value)
+        elif isinstance(value, tuple) and all(hasattr(x, "shape") and len(x) == count for x in value):
+            arrays[key] = [torch2xp(x) for x in value]
+    return arrays
+
+
+def _split(
+    spans: List[List[Span]], pieces: WordpieceBatch, output: Dict[str, Any], align: Any
+) -> List[TransformerData]:
+    """RETURNS (List[TransformerData]): The output of each doc."""
+    if len(spans) == 1 and _is_covered(spans[0]):
+        return [TransformerData(pieces, ModelOutput(output), align)]
+    places = np.concatenate([[0], np.cumsum(align.lengths)])
+    width = pieces.input_ids.shape[1]
+    data: List[TransformerData] = []
+    window = offset = 0
+    for own in spans:
+        if not own:
+            data.append(TransformerData.empty())
+            continue
+        # the tokens of a doc that are in front of its first window or behind the last one are left out
+        first, last = offset + own[0].start, offset + own[-1].end
+        end = window + len(own)
+        aligned = align.dataXd[places[first] : places[last]] - window * width
+        states = ModelOutput()
+        for key, value in output.items():
+            states[key] = [x[window:end] for x in value] if isinstance(value, list) else value[window:end]
+        data.append(TransformerData(pieces[window:end], states, Ragged(aligned, align.lengths[first:last])))
+        offset, window = offset + len(own[0].doc), end
+    return data
+
+
+def _is_covered(windows: List[Span]) -> bool:
+    """RETURNS (bool): Whether windows begin and end with their doc."""
+    return windows[0].start == 0 and windows[-1].end == len(windows[0].doc)
+
+
+def encode_pieces(
+    model: TransformerModel, ids: Array, lengths: Array, *, is_train: bool
+) -> Tuple[Any, Callable[[Any], None]]:
+    """Run the transformer over word pieces that were made elsewhere.
+
+    ids (Array): (texts, pieces) numbers of the pieces, padded.
+    lengths (Array): (texts,) how many pieces of each are real.
+    RETURNS (Tuple[Any, Callable[[Any], None]]): (texts, pieces, width) states on the device of the model, and
+        a callback that takes their gradient.
+    """
+    ops: Any = model.ops
+    mask = np.arange(ids.shape[1]) < lengths[:, None]
+    pieces = WordpieceBatch(
+        strings=[],
+        input_ids=ops.asarray(ids),
+        attention_mask=ops.asarray(mask.astype("f")),
+        lengths=lengths.tolist(),
+        token_type_ids=None,
+    )
+    output, bp_output = model.layers[0](pieces, is_train)
+
+    def backprop(d_states: Any) -> None:
+        bp_output(ModelOutput(last_hidden_state=xp2torch(d_states)))
+
+    return torch2xp(output.last_hidden_state), backprop
+
+
+def with_gradient(data: TransformerData, d_states: Any) -> TransformerData:
+    """RETURNS (TransformerData): The output of a doc with the gradient of its states in place of them."""
+    return TransformerData(data.wordpieces, ModelOutput(last_hidden_state=d_states), data.align)
 
 
 def time_forward(model: TransformerModel, batches: List[List[str]]) -> float:
@@ -309,23 +342,3 @@ def time_forward(model: TransformerModel, batches: List[List[str]]) -> float:
             transformer(input_ids=pieces["input_ids"], attention_mask=pieces["attention_mask"])
             seconds += time.perf_counter() - begin
     return seconds
-
-
-@contextlib.contextmanager
-def _no_hints() -> Iterator[None]:
-    """ONNX Runtime recommends preparations that were made already."""
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        yield
-    finally:
-        logging.disable(before)
-
-
-def _import_runtime() -> Any:
-    try:
-        import onnx  # noqa: F401
-        import onnxruntime
-    except ImportError as err:
-        raise ELQError(Errors.E091.format(problem=err)) from None
-    return onnxruntime

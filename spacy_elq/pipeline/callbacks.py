@@ -4,7 +4,8 @@ from functools import partial
 from typing import Callable, List, Union
 
 from spacy.language import Language
-from spacy_transformers.layers import TransformerModel
+
+from ..model.transformer import TransformerModel
 
 
 def build_freeze_layers(

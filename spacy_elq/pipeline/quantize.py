@@ -1,10 +1,10 @@
 """Pipelines whose encoder ONNX Runtime runs."""
 
 from spacy.language import Language
-from spacy_transformers.layers import TransformerModel
 
 from ..errors import ELQError, Errors
-from ..model.transformer import PRECISIONS, OnnxTransformer, replace_transformer
+from ..model.onnx import PRECISIONS, OnnxTransformer, replace_transformer
+from ..model.transformer import TransformerModel
 
 ARCHITECTURE = "spacy-elq.OnnxTransformerModel.v1"
 

@@ -1,179 +1,179 @@
-import multiprocessing
-import pickle
+"""The forward pass at prediction gives what that of spacy-transformers gives."""
 
 import numpy as np
-import onnx
-import onnxruntime
 import pytest
 import spacy
 import torch
 from conftest import TRANSFORMER, links_of, train
-from spacy.training import Example
-from transformers import AutoModel
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from spacy.tokens import Doc
+from spacy_transformers.layers.transformer_model import forward
 
-from spacy_elq.errors import ELQError
 from spacy_elq.model.transformer import (
-    OnnxTransformer,
     build_transformer_model,
-    replace_transformer,
+    can_predict,
+    predict_batch,
     split_mixed_precision,
-    to_onnx,
 )
 
-IDS = torch.tensor([[2, 9, 10, 11, 3], [2, 12, 3, 0, 0]])
-MASK = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]])
+WORDS = st.sampled_from(
+    ["paris", "can't", "new", "york", "  ", "é", "🦊", "x" * 12, "shaq", "​", "日本", "\n"]
+)
+TEXTS = [
+    "what is the capital of france near paris",
+    "",
+    "mercury",
+    "from georgia to paris and new york city in texas " * 8,
+    " is  shaq's\njaguar\u00a0in new-york city ",
+    "paris",
+    "日本 🦊 é can't",
+]
+_ARRAYS = ("input_ids", "attention_mask", "token_type_ids")
+
+
+def get_windows(docs):
+    """Windows of 24 tokens that overlap, as spacy-transformers has them."""
+    return spacy.registry.span_getters.get("spacy-transformers.strided_spans.v1")(window=24, stride=16)(docs)
+
+
+def make_model(encoder_path, get_spans=get_windows, **transformer_config):
+    model = build_transformer_model(str(encoder_path), get_spans, {"use_fast": True}, transformer_config)
+    model.initialize()
+    return model
 
 
 @pytest.fixture(scope="module")
-def transformer(encoder_path):
-    return AutoModel.from_pretrained(encoder_path).eval()
+def model(encoder_path):
+    return make_model(encoder_path)
 
 
-@pytest.fixture(scope="module", params=["float32", "int8"])
-def converted(request, transformer):
-    return request.param, OnnxTransformer(
-        transformer.config, to_onnx(transformer, precision=request.param)
-    ).eval()
+def docs_of(texts):
+    nlp = spacy.blank("en")
+    return [nlp.make_doc(text) for text in texts]
 
 
-@torch.inference_mode()
-def states(module, ids=IDS, mask=MASK):
-    return module(input_ids=ids, attention_mask=mask).last_hidden_state[mask.bool()].numpy()
+def assert_same(found, expected):
+    """Compare the output of a doc, but for the states of padding."""
+    assert found.wordpieces.strings == expected.wordpieces.strings
+    assert found.wordpieces.lengths == expected.wordpieces.lengths
+    for name in _ARRAYS if len(expected.wordpieces) else ():
+        array, other = getattr(found.wordpieces, name), getattr(expected.wordpieces, name)
+        np.testing.assert_array_equal(array, other)
+        assert array.dtype == other.dtype
+    for name in ("dataXd", "lengths"):
+        array, other = getattr(found.align, name), getattr(expected.align, name)
+        np.testing.assert_array_equal(array, other)
+        assert (array.dtype, array.shape) == (other.dtype, other.shape)
+    assert list(found.model_output) == list(expected.model_output)
+    mask = expected.wordpieces.attention_mask.astype(bool)
+    for key, value in expected.model_output.items():
+        array = found.model_output[key]
+        if key == "last_hidden_state":
+            array, value = array[mask], value[mask]
+        np.testing.assert_allclose(np.asarray(array), np.asarray(value), atol=1e-4)
+
+
+def assert_same_batch(model, docs):
+    found, expected = model.predict(docs), forward(model, docs, is_train=False)[0]
+    assert len(found.doc_data) == len(expected.doc_data) == len(docs)
+    for own, other in zip(found.doc_data, expected.doc_data, strict=True):
+        assert_same(own, other)
+    assert found.spans == expected.spans
+    for own, other in zip(found.split_by_doc(), expected.doc_data, strict=True):
+        assert_same(own, other)
+
+
+def test_it_gives_what_spacy_transformers_gives(model):
+    assert_same_batch(model, docs_of(TEXTS))
+
+
+def test_texts_of_one_batch_are_run_in_groups(model):
+    widths = []
+    handle = model.transformer.register_forward_pre_hook(
+        lambda module, args, kwargs: widths.append(tuple(kwargs["input_ids"].shape)), with_kwargs=True
+    )
+    model.predict(docs_of(["paris " * 20] * 3 + ["paris"] * 4))
+    handle.remove()
+    assert widths == [(3, 22), (4, 3)]
+
+
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.lists(st.tuples(WORDS, st.booleans()), max_size=40), min_size=1, max_size=4))
+def test_any_doc_is_aligned_in_the_same_way(model, contents):
+    vocab = spacy.blank("en").vocab
+    docs = [Doc(vocab, words=[w for w, _ in c], spaces=[s for _, s in c]) for c in contents]
+    if any(map(len, docs)):
+        assert_same_batch(model, docs)
+
+
+def test_what_is_longer_than_the_encoder_takes_is_cut_off(encoder_path):
+    model = make_model(encoder_path, lambda docs: [[doc[:]] if len(doc) else [] for doc in docs])
+    assert_same_batch(model, docs_of(["xxxxxxxxxxxx " * 10, "paris"]))
+
+
+def test_windows_may_leave_tokens_out(encoder_path):
+    docs = docs_of(["what is the capital of france", "is paris in texas or not"])
+    model = make_model(encoder_path, lambda docs: [[doc[1:3], doc[3:-1]] for doc in docs])
+    assert_same_batch(model, docs)
+    assert_same_batch(model, docs[:1])
+
+
+@pytest.mark.parametrize("window", [slice(1, None), slice(None, -1)])
+def test_windows_of_a_single_doc_may_leave_tokens_out(encoder_path, window):
+    model = make_model(encoder_path, lambda docs: [[doc[window]] for doc in docs])
+    assert_same_batch(model, docs_of(["what is the capital of france"]))
+
+
+@pytest.mark.parametrize("extra", ["output_hidden_states", "output_attentions"])
+def test_other_outputs_are_kept(encoder_path, extra):
+    model = make_model(encoder_path, **{extra: True})
+    docs = docs_of(["paris " * 20] * 3 + ["paris"] * 4)
+    assert_same_batch(model, docs)
+    for data in model.predict(docs).doc_data:
+        assert len(data.model_output[extra.replace("output_", "")]) >= 2
+
+
+def test_training_is_left_to_spacy_transformers(model):
+    docs = docs_of(TEXTS)
+    output, backprop = model.begin_update(docs)
+    assert output.cached_doc_data is None
+    assert output.model_output.last_hidden_state.requires_grad
+    assert callable(backprop)
+
+
+@pytest.mark.parametrize(("name", "value"), [("padding_side", "left"), ("pad_token", None)])
+def test_unusual_tokenizers_are_left_to_spacy_transformers(encoder_path, name, value):
+    model = make_model(encoder_path)
+    assert can_predict(model)
+    setattr(model.tokenizer, name, value)
+    assert not can_predict(model)
+
+
+def test_a_model_that_logs_is_left_to_spacy_transformers(encoder_path):
+    model = make_model(encoder_path)
+    model.attrs["logger"] = None
+    assert not can_predict(model)
+
+
+def test_what_is_not_usual_is_run_by_spacy_transformers(encoder_path):
+    model = make_model(encoder_path)
+    model.tokenizer.padding_side = "left"
+    output = model.predict(docs_of(["paris is near", "paris"]))
+    assert output.wordpieces.strings[1][0] == "[PAD]"
+
+
+def test_settings_of_the_tokenizer_do_not_matter(model):
+    docs = docs_of(["what is the capital of france", "paris"])
+    expected = predict_batch(model, docs)
+    model.tokenizer.backend_tokenizer.enable_padding(length=30)
+    model.tokenizer.backend_tokenizer.enable_truncation(max_length=3)
+    found = predict_batch(model, docs)
+    assert found.wordpieces.strings == expected.wordpieces.strings
 
 
 def cosines(a, b):
     return (a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
-
-
-def test_the_graph_gives_the_states(transformer, converted):
-    precision, module = converted
-    expected, found = states(transformer), states(module)
-    if precision == "float32":
-        assert found == pytest.approx(expected, abs=1e-5)
-    else:
-        assert cosines(found, expected).min() > 0.98
-        assert not np.allclose(found, expected, atol=1e-5)
-
-
-def test_int8_is_smaller(transformer):
-    assert len(to_onnx(transformer, precision="int8")) < 0.5 * len(to_onnx(transformer, precision="float32"))
-
-
-def test_adding_and_normalizing_are_two_steps(converted, monkeypatch, tmp_path):
-    _, module = converted
-    plain = onnxruntime.SessionOptions
-
-    def options():
-        made = plain()
-        made.optimized_model_filepath = str(tmp_path / "run.onnx")
-        return made
-
-    monkeypatch.setattr(onnxruntime, "SessionOptions", options)
-    monkeypatch.setattr(module, "_session", None)
-    states(module)
-    run = onnx.load(tmp_path / "run.onnx")
-    for model in (onnx.load_from_string(module.graph.numpy().tobytes()), run):
-        kinds = {node.op_type for node in model.graph.node}
-        assert "LayerNormalization" in kinds
-        assert not any("Skip" in kind for kind in kinds)
-
-
-def test_the_transformer_stays_as_it_was(transformer, converted):
-    assert transformer.config._attn_implementation == "sdpa"
-    assert not transformer.training
-
-
-def test_any_shape_of_batch(converted):
-    _, module = converted
-    ids = torch.full((3, 17), 9)
-    assert states(module, ids, torch.ones_like(ids)).shape[0] == 51
-
-
-def test_state_and_pickle_give_the_same_states(converted):
-    _, module = converted
-    expected = states(module)
-    empty = OnnxTransformer.from_config(module.config)
-    empty.load_state_dict(module.state_dict())
-    assert np.array_equal(states(empty), expected)
-    assert np.array_equal(states(pickle.loads(pickle.dumps(module))), expected)
-
-
-def test_a_session_has_the_threads_of_torch(converted):
-    _, module = converted
-    before = torch.get_num_threads()
-    states(module)
-    session = module._session
-    states(module)
-    assert module._session is session
-    torch.set_num_threads(before + 1)
-    try:
-        states(module)
-        assert module._session.get_session_options().intra_op_num_threads == before + 1
-    finally:
-        torch.set_num_threads(before)
-
-
-def put_states(queue, module):
-    found = states(module)
-    queue.put((found, module._session.get_session_options().intra_op_num_threads))
-
-
-def test_a_forked_process_has_its_own_session(converted):
-    _, module = converted
-    torch.set_num_threads(2)
-    expected = states(module)
-    torch.set_num_threads(1)
-    context = multiprocessing.get_context("fork")
-    queue = context.Queue()
-    process = context.Process(target=put_states, args=(queue, module))
-    process.start()
-    found, n_threads = queue.get(timeout=600)
-    process.join()
-    assert np.array_equal(found, expected)
-    assert n_threads == 1
-
-
-def test_it_cannot_be_trained(converted):
-    _, module = converted
-    with pytest.raises(ELQError, match="E090"):
-        module(input_ids=IDS, attention_mask=MASK)
-
-
-@pytest.fixture(scope="module")
-def quantized(trained_path):
-    nlp = spacy.load(trained_path)
-    pipe = nlp.get_pipe("transformer")
-    pipe.model = replace_transformer(pipe.model, precision="float32")
-    return nlp
-
-
-def test_a_pipeline_keeps_its_links(quantized, gold_docs):
-    for doc in gold_docs:
-        assert links_of(quantized(doc.text)) == links_of(doc)
-
-
-def test_texts_of_different_length_are_run_apart(quantized, trained_path, monkeypatch):
-    texts = ["is mercury a hot planet", "mercury"]
-    shapes = {}
-    for name, nlp in (("torch", spacy.load(trained_path)), ("onnx", quantized)):
-        transformer = nlp.get_pipe("transformer").model.transformer
-        seen = shapes.setdefault(name, [])
-        run = transformer.forward
-        monkeypatch.setattr(
-            transformer, "forward", lambda *, s=seen, r=run, **x: s.append(len(x["input_ids"])) or r(**x)
-        )
-        list(nlp.pipe(texts))
-    assert shapes == {"torch": [2], "onnx": [1, 1]}
-
-
-def test_long_docs_are_read_in_windows(quantized, trained_path):
-    text = "is mercury a hot planet and how big is new york city " * 10
-    assert links_of(quantized(text)) == links_of(spacy.load(trained_path)(text)) != []
-
-
-def test_training_the_pipeline_is_refused(quantized, gold_docs):
-    with pytest.raises(ELQError, match="E090"):
-        quantized.update([Example(quantized.make_doc(gold_docs[0].text), gold_docs[0])])
 
 
 def use_own_architecture(nlp):

@@ -4,12 +4,11 @@ from typing import Any, Callable, List, Tuple
 
 import numpy as np
 from spacy.tokens import Doc
-from spacy_transformers.data_classes import WordpieceBatch
-from thinc.api import Model, to_numpy, torch2xp, xp2torch
-from transformers.utils import ModelOutput
+from thinc.api import Model, to_numpy
 
 from ...errors import ELQError, Errors
 from ...model.towers import projection
+from ...model.transformer import encode_pieces
 from ...types import Array
 from .marking import Marks, cut_pieces, find_pieces, mark_mentions
 
@@ -121,19 +120,11 @@ def _encode(model: Model, ids: Array, lengths: Array, is_train: bool) -> Tuple[A
     ids = ids[:, : lengths.max()]
     mask = np.arange(ids.shape[1]) < lengths[:, None]
     weights = ops.asarray(_weights(mask, model.attrs["pooling"]), dtype="f")
-    pieces = WordpieceBatch(
-        strings=[],
-        input_ids=ops.asarray(ids),
-        attention_mask=ops.asarray(mask.astype("f")),
-        lengths=lengths.tolist(),
-        token_type_ids=None,
-    )
-    output, bp_output = model.layers[0].layers[0](pieces, is_train)
-    states: Any = torch2xp(output.last_hidden_state)
+    encoder: Any = model.layers[0]
+    states, bp_states = encode_pieces(encoder, ids, lengths, is_train=is_train)
 
     def backprop(d_pooled: Any) -> None:
-        d_states = weights[:, :, None] * d_pooled[:, None, :]
-        bp_output(ModelOutput(last_hidden_state=xp2torch(d_states)))
+        bp_states(weights[:, :, None] * d_pooled[:, None, :])
 
     return (states * weights[:, :, None]).sum(axis=1), backprop
 
