@@ -5,64 +5,55 @@ physical cores; a worker of `nlp.pipe(n_process=...)` has one. FAISS and NumPy's
 all logical cores each, are given the same number, and sessions of ONNX Runtime ask torch for it.
 """
 
-import ctypes
 import multiprocessing
 import os
-import sys
+import threading
 from functools import lru_cache
-from pathlib import Path
-from typing import Any, List
 
-_SETTERS = {"torch": "set_num_threads", "faiss": "omp_set_num_threads"}
-_BLAS_SETTERS = (
-    "scipy_openblas_set_num_threads64_",
-    "scipy_openblas_set_num_threads",
-    "openblas_set_num_threads64_",
-    "openblas_set_num_threads",
-)
+import torch
+from threadpoolctl import ThreadpoolController
+
+# process and number of threads for which a thread was settled: OpenMP counts for each thread by itself
+_settled = threading.local()
+# the process that was settled last: this one, or one that it was forked from
+_process = {"id": 0}
+
+
+def settle_threads() -> None:
+    """Give all libraries the number of threads that torch has, or one in a worker process.
+
+    Whatever computes calls this first. It costs a comparison, unless the process is new or torch's number
+    has changed.
+    """
+    if getattr(_settled, "state", None) == (os.getpid(), torch.get_num_threads()):
+        return
+    is_new = _process["id"] != os.getpid()
+    set_threads(1 if is_new and _is_worker() else torch.get_num_threads())
+    if not _process["id"] and hasattr(os, "register_at_fork"):
+        # a forked process has the memory of its parent, but not its threads. An OpenMP library that counts on
+        # them waits for ever, and the first to use one may be a component that does not call this function
+        os.register_at_fork(after_in_child=settle_threads)
+    _process["id"] = os.getpid()
+    _settled.state = (os.getpid(), torch.get_num_threads())
 
 
 def set_threads(count: int = 1) -> None:
-    """Let torch, FAISS and BLAS work in so many threads, as far as they are loaded."""
-    for name, setter in _SETTERS.items():
-        if name in sys.modules:
-            getattr(sys.modules[name], setter)(count)
-    for set_blas_threads in _find_blas():
-        set_blas_threads(count)
+    """Let torch, FAISS and BLAS work in so many threads."""
+    torch.set_num_threads(count)
+    _libraries().limit(limits=count)
     if count == 1:
         # tokenizers have threads of their own and count them by themselves: all cores, or none
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 
-def install() -> None:
-    """Give all libraries the number of torch, and processes that are started from this one a single thread.
-
-    The workers of `nlp.pipe(n_process=...)` share the cores anyway. Where they are forked, they have the
-    memory of their parent, but not its threads: an OpenMP library that counts on them would wait for ever.
+@lru_cache(maxsize=1)
+def _libraries() -> ThreadpoolController:
+    """RETURNS (ThreadpoolController): The OpenMP and BLAS libraries that are loaded when it is first called;
+    NumPy and FAISS are by then.
     """
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=set_threads)
-    if _is_worker():
-        set_threads(1)
-    elif "torch" in sys.modules:
-        set_threads(sys.modules["torch"].get_num_threads())
+    return ThreadpoolController()
 
 
 def _is_worker() -> bool:
-    """RETURNS (bool): Whether this process was started by another of multiprocessing. A spawned one knows its
-    parent only after it has read what it was given, and that is when this module is imported there.
-    """
-    process = multiprocessing.current_process()
-    return multiprocessing.parent_process() is not None or getattr(process, "_inheriting", False)
-
-
-@lru_cache(maxsize=1)
-def _find_blas() -> List[Any]:
-    """RETURNS (List[Any]): What sets the threads of each OpenBLAS that is loaded, NumPy's and FAISS's, where
-    the system says which are (Linux).
-    """
-    maps = Path("/proc/self/maps")
-    lines = maps.read_text(encoding="utf8").splitlines() if maps.is_file() else []
-    paths = {line.split(maxsplit=5)[-1] for line in lines if "openblas" in line}
-    libraries = [ctypes.CDLL(path) for path in sorted(paths)]
-    return [getattr(lib, name) for lib in libraries for name in _BLAS_SETTERS if hasattr(lib, name)]
+    """RETURNS (bool): Whether another process started this one to share its work."""
+    return _process["id"] != 0 or multiprocessing.parent_process() is not None

@@ -47,7 +47,8 @@ HOMES = {
     "onnx": {"model.onnx"},
     "onnxruntime": {"model.onnx"},
     "spacy_transformers": {"model.transformer"},
-    "torch": {"model.transformer", "model.onnx", "model.entity_encoder"},
+    "threadpoolctl": {"util"},
+    "torch": {"util", "model.transformer", "model.onnx", "model.entity_encoder"},
 }
 HOMES_OF_NAMES = {"AutoModel": {"model.entity_encoder"}, "AutoTokenizer": {"model.entity_encoder"}}
 

@@ -14,6 +14,7 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer
 
 from ..errors import ELQError, Errors
 from ..types import Array, Entity
+from ..util import settle_threads
 from .onnx import OnnxTransformer, to_onnx
 from .transformer import split_mixed_precision, use_bfloat16
 
@@ -179,6 +180,7 @@ class EntityEncoder:
 
     @torch.inference_mode()
     def _forward(self, ids: List[List[int]]) -> Array:
+        settle_threads()
         self.module.eval()  # in case it was trained in between
         return self.module(*self.to_tensors(ids)).cpu().numpy()
 

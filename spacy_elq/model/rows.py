@@ -10,6 +10,7 @@ from thinc.types import Floats2d
 
 from ..errors import ELQError, Errors
 from ..types import Array, Rows
+from ..util import settle_threads
 from .transformer import (
     TransformerData,
     TransformerListener,
@@ -51,6 +52,7 @@ def _init(model: Model, X: Optional[List[Doc]] = None, Y: Any = None) -> None:
 def _forward(
     model: Model[List[Doc], Rows], docs: List[Doc], is_train: bool
 ) -> Tuple[Rows, Callable[[Floats2d], Any]]:
+    settle_threads()
     tok2vec = model.layers[0]
     if not is_train and isinstance(tok2vec, TransformerListener) and any(map(_was_missed, docs)):
         # the listener would give zeros, and zeros would give links

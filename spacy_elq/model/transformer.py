@@ -21,6 +21,7 @@ from thinc.util import convert_recursive
 from transformers.utils import ModelOutput
 
 from ..types import Array
+from ..util import settle_threads
 from .wordpieces import align_tokens, group_by_length, pad
 
 __all__ = [
@@ -154,6 +155,7 @@ def _forward(
     model: TransformerModel, docs: List[Doc], is_train: bool
 ) -> Tuple[FullTransformerBatch, Callable]:
     """As spacy-transformers has it, but for prediction."""
+    settle_threads()
     if is_train or not can_predict(model):
         return forward(model, docs, is_train)
     return predict_batch(model, docs), lambda d_output: docs
@@ -307,6 +309,7 @@ def encode_pieces(
     RETURNS (Tuple[Any, Callable[[Any], None]]): (texts, pieces, width) states on the device of the model, and
         a callback that takes their gradient.
     """
+    settle_threads()
     ops: Any = model.ops
     mask = np.arange(ids.shape[1]) < lengths[:, None]
     pieces = WordpieceBatch(

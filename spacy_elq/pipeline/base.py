@@ -19,7 +19,6 @@ from spacy.training import Example
 from spacy.vocab import Vocab
 from thinc.api import Model
 
-from .. import util as threads
 from ..core.decode import Decoder, joint_scores, link_mentions
 from ..core.losses import LINKING_LOSSES, Loss
 from ..core.negatives import Negatives
@@ -27,6 +26,7 @@ from ..core.similarity import Prior, add_prior, name_degrees
 from ..errors import ELQError, Errors, Rule, Warnings
 from ..index import EntityIndex, copy_index, find_place, record_place
 from ..types import Alternative, Array, Link
+from ..util import settle_threads
 from . import legacy
 from .annotate import write_links
 from .batch import find_owners, span_texts, to_docs
@@ -100,6 +100,7 @@ class IndexedLinker(HasSettings, ScoresLinks, TrainablePipe):
         if encoder is not None and encoder != found:
             raise ELQError(Errors.E004.format(path=index.path, found=found, name=self.name, expected=encoder))
         self.index = index
+        settle_threads()  # before a worker is forked: loading an encoder has used threads already
 
     def _require_index(self) -> EntityIndex:
         if self.index is None:
@@ -377,6 +378,3 @@ def bundle_index(nlp: Language, name: str) -> None:
     linker.bundled = True
     # the index comes along: no other place may be looked at
     update_settings(nlp, name, {"index_path": None})
-
-
-threads.install()
