@@ -48,7 +48,7 @@ HOMES = {
     "onnxruntime": {"model.onnx"},
     "spacy_transformers": {"model.transformer"},
     "threadpoolctl": {"util"},
-    "torch": {"util", "model.transformer", "model.onnx", "model.entity_encoder"},
+    "torch": {"util", "model.transformer", "model.onnx", "model.entity_encoder", "published.tensors"},
 }
 HOMES_OF_NAMES = {"AutoModel": {"model.entity_encoder"}, "AutoTokenizer": {"model.entity_encoder"}}
 

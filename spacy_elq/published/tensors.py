@@ -1,8 +1,11 @@
 """Files that `torch.save` wrote, as memory-mapped arrays: nothing in them is executed, and nothing is loaded
-before it is used. Both layouts are read: the zip file of today and the stream of torch before 1.6.
+before it is used. torch maps the zip files of today; the stream of torch before 1.6, which it can only load
+as a whole, is read here.
 """
 
+import mmap
 import pickle
+import re
 import struct
 import zipfile
 from collections import OrderedDict
@@ -11,6 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Callable, Dict, List, Tuple, Union
 
 import numpy as np
+import torch
 
 from ..errors import ELQError, Errors
 from ..types import Array
@@ -60,16 +64,17 @@ def read_tensors(path: Path) -> Tensors:
     if not path.is_file():
         raise ELQError(Errors.E022.format(path=path, hint="Expected a file that torch.save wrote."))
     try:
-        found, offsets = _read_zip(path) if _is_zip(path) else _read_stream(path)
+        found = _read_zip(path) if _is_zip(path) else _read_stream(path)
     except (pickle.UnpicklingError, EOFError, KeyError, IndexError, struct.error, zipfile.BadZipFile) as err:
         problem = str(err) or type(err).__name__
         raise ELQError(Errors.E049.format(path=path, problem=problem)) from None
-    except (AttributeError, TypeError, ValueError, UnicodeDecodeError, ImportError) as err:
-        raise ELQError(Errors.E049.format(path=path, problem=f"not a torch file ({err})")) from None
-    if isinstance(found, _Tensor):
-        return _map(path, found, offsets)
-    if isinstance(found, dict) and all(isinstance(value, _Tensor) for value in found.values()):
-        return {str(key): _map(path, value, offsets) for key, value in found.items()}
+    except (AttributeError, TypeError, ValueError, RuntimeError, OSError, ImportError) as err:
+        problem = f"not a torch file ({str(err).splitlines()[0] if str(err) else type(err).__name__})"
+        raise ELQError(Errors.E049.format(path=path, problem=problem)) from None
+    if isinstance(found, np.ndarray):
+        return found
+    if isinstance(found, dict) and all(isinstance(value, np.ndarray) for value in found.values()):
+        return {str(key): value for key, value in found.items()}
     raise ELQError(Errors.E049.format(path=path, problem="it holds something else than tensors"))
 
 
@@ -90,27 +95,51 @@ def _is_zip(path: Path) -> bool:
     return False
 
 
-def _read_zip(path: Path) -> Tuple[Any, Dict[str, int]]:
-    """RETURNS (Tuple[Any, Dict[str, int]]): What was saved, and where each storage begins in the file."""
-    offsets: Dict[str, int] = {}
-    with zipfile.ZipFile(path) as archive, path.open("rb") as file_:
-        records = [info for info in archive.infolist() if info.filename.endswith("/data.pkl")]
-        if len(records) != 1:
-            raise pickle.UnpicklingError("no data.pkl in it")
-        root = records[0].filename[: -len("data.pkl")]
-        for info in archive.infolist():
-            if info.filename.startswith(f"{root}data/"):
-                if info.compress_type != zipfile.ZIP_STORED:
-                    raise pickle.UnpicklingError("compressed numbers, which torch does not write")
-                file_.seek(info.header_offset + 26)
-                name_length, extra_length = struct.unpack("<HH", file_.read(4))
-                offsets[info.filename[len(root) + 5 :]] = info.header_offset + 30 + name_length + extra_length
-        with archive.open(records[0]) as data:
-            return _Unpickler(data).load(), offsets  # type: ignore[arg-type]
+def _read_zip(path: Path) -> Any:
+    """RETURNS (Any): What was saved, with arrays for tensors."""
+    with zipfile.ZipFile(path) as archive:
+        records = archive.infolist()
+    if not any(record.filename.endswith("/data.pkl") for record in records):
+        raise pickle.UnpicklingError("no data.pkl in it")
+    # torch would map them as they are
+    if any(record.compress_type != zipfile.ZIP_STORED for record in records):
+        raise pickle.UnpicklingError("compressed numbers, which torch does not write")
+    try:
+        return _to_arrays(_load(path))
+    except pickle.UnpicklingError as err:
+        # torch's message recommends to execute the file
+        refused = re.search(r"GLOBAL (\S+)", str(err))
+        problem = (
+            f"{refused[1]} in it, which is no tensor" if refused else "something in it that is no tensor"
+        )
+        raise pickle.UnpicklingError(problem) from None
 
 
-def _read_stream(path: Path) -> Tuple[Any, Dict[str, int]]:
-    """RETURNS (Tuple[Any, Dict[str, int]]): As `_read_zip`, for the layout before torch 1.6."""
+def _load(path: Path) -> Any:
+    """RETURNS (Any): What was saved, with tensors that are mapped."""
+    try:
+        return torch.load(path, mmap=True, weights_only=True, map_location="cpu")
+    except RuntimeError as err:
+        if "unable to mmap" not in str(err):
+            raise
+    # a private mapping, the default, must fit into memory, for it might be written to; these never are
+    with torch.serialization.set_default_mmap_options(mmap.MAP_SHARED):
+        return torch.load(path, mmap=True, weights_only=True, map_location="cpu")
+
+
+def _to_arrays(value: Any) -> Any:
+    """RETURNS (Any): A read-only array for a tensor, a dict of them for a dict, other things as they are."""
+    if isinstance(value, dict):
+        return {key: _to_arrays(item) for key, item in value.items()}
+    if not isinstance(value, torch.Tensor):
+        return value
+    array = value.detach().numpy()
+    array.flags.writeable = False
+    return array
+
+
+def _read_stream(path: Path) -> Any:
+    """RETURNS (Any): As `_read_zip`, for the layout before torch 1.6."""
     with path.open("rb") as file_:
         if _Unpickler(file_).load() != _MAGIC or _Unpickler(file_).load() != _PROTOCOL:
             raise pickle.UnpicklingError("not a file of torch.save")
@@ -123,7 +152,9 @@ def _read_stream(path: Path) -> Tuple[Any, Dict[str, int]]:
         for key in keys:
             offsets[key] = at + 8  # the count stands before the numbers
             at = offsets[key] + storages[key].count * storages[key].dtype.itemsize
-        return found, offsets
+    if isinstance(found, dict):
+        return {key: _map(path, value, offsets) for key, value in found.items()}
+    return _map(path, found, offsets)
 
 
 class _Unpickler(pickle.Unpickler):
@@ -159,7 +190,10 @@ def _rebuild_tensor(storage: _Storage, offset: int, shape: Any, strides: Any, *_
     return _Tensor(storage, offset, tuple(shape), tuple(strides))
 
 
-def _map(path: Path, tensor: _Tensor, offsets: Dict[str, int]) -> Array:
+def _map(path: Path, tensor: Any, offsets: Dict[str, int]) -> Any:
+    """RETURNS (Any): A read-only array for a tensor, other things as they are."""
+    if not isinstance(tensor, _Tensor):
+        return tensor
     storage = tensor.storage
     begin, size = offsets[storage.key], path.stat().st_size
     end = begin + storage.count * storage.dtype.itemsize

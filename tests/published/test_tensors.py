@@ -1,7 +1,11 @@
 import io
+import mmap
+import os
 import pickle
 import zipfile
 from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -53,17 +57,24 @@ def test_numbers_are_not_loaded_before_they_are_used(tmp_path):
     assert found.sum() > 0
 
 
+@dataclass
 class Evil:
+    function: Callable
+    argument: str
+
     def __reduce__(self):
-        return (print, ("executed",))
+        return self.function, (self.argument,)
 
 
 @both_layouts
-def test_what_is_no_tensor_is_refused_and_not_executed(tmp_path, capsys, is_zip):
-    path = save({"a": Evil()}, tmp_path / "x.bin", is_zip)
-    with pytest.raises(ELQError, match=r"E049.*(builtins|__builtin__).print in it, which is no tensor"):
+@pytest.mark.parametrize("function", [print, os.mkdir, eval])
+def test_what_is_no_tensor_is_refused_and_not_executed(tmp_path, monkeypatch, capsys, is_zip, function):
+    monkeypatch.chdir(tmp_path)
+    path = save({"a": Evil(function, "executed")}, tmp_path / "x.bin", is_zip)
+    with pytest.raises(ELQError, match=rf"E049.*x\.bin.*\b{function.__name__} in it, which is no tensor"):
         read_tensors(path)
     assert capsys.readouterr().out == ""
+    assert os.listdir() == ["x.bin"]
 
 
 @both_layouts
@@ -132,6 +143,32 @@ def test_compressed_numbers_are_refused(tmp_path):
             new.writestr(info.filename, old.read(info))
     with pytest.raises(ELQError, match="compressed numbers"):
         read_tensors(tmp_path / "x")
+
+
+def test_a_file_larger_than_memory_is_mapped_all_the_same(tmp_path, monkeypatch):
+    path, load, options = save(torch.arange(3.0), tmp_path / "x.t7", True), torch.load, []
+
+    def load_if_shared(*args, **kwargs):
+        options.append(torch.serialization.get_default_mmap_options())
+        if options[-1] != mmap.MAP_SHARED:
+            raise RuntimeError(f"unable to mmap 99 bytes from file <{path}>: Cannot allocate memory (12)")
+        return load(*args, **kwargs)
+
+    monkeypatch.setattr(torch, "load", load_if_shared)
+    np.testing.assert_array_equal(read_tensors(path), [0, 1, 2])
+    assert options == [mmap.MAP_PRIVATE, mmap.MAP_SHARED]
+    assert torch.serialization.get_default_mmap_options() == mmap.MAP_PRIVATE
+
+
+@pytest.mark.parametrize(
+    "value",
+    [torch.zeros(2, dtype=torch.bfloat16), torch.eye(2).to_sparse()],
+    ids=["bfloat16", "sparse"],
+)
+@both_layouts
+def test_tensors_that_numpy_does_not_have_are_refused(tmp_path, is_zip, value):
+    with pytest.raises(ELQError, match="E049"):
+        read_tensors(save(value, tmp_path / "x.t7", is_zip))
 
 
 def test_a_missing_file_is_an_error_that_names_it(tmp_path):
