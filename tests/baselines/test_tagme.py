@@ -11,8 +11,8 @@ from spacy.training import Example
 from spacy.util import load_config
 from tagme_world import ET, PS, PV, VS, build
 
-from spacy_elq.baselines.tagme.component import ELQTagme, choose, coherence, collect_votes, is_whole
 from spacy_elq.baselines.tagme import component as module
+from spacy_elq.baselines.tagme.component import ELQTagme, choose, coherence, collect_votes, is_whole
 from spacy_elq.errors import ELQError
 
 TEXT = "is mercury closer to the Sun than venus?"
