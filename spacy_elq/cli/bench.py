@@ -7,7 +7,6 @@ import srsly
 import typer
 from wasabi import msg
 
-from ..evaluation.speed import STAGES, bench
 from ._util import command
 
 
@@ -34,6 +33,8 @@ def bench_cli(
     over spans; search, what the index does, names included; decode, the choice of links; annotation, writing
     them; the rest, what spaCy does around it.
     """
+    from ..evaluation.speed import STAGES, bench
+
     sizes, tokens = ([int(x) for x in text.split(",") if x] for text in (batch_sizes, lengths))
     figures = bench(
         pipeline, data_path, sizes, n_threads=n_threads, limit=limit, repeats=repeats, lengths=tokens

@@ -5,8 +5,6 @@ from pathlib import Path
 import typer
 from wasabi import msg
 
-from ..evaluation.pipelines import load_pipeline, save_pipeline
-from ..pipeline.base import bundle_index
 from ._util import command
 
 
@@ -19,6 +17,9 @@ def bundle_cli(
 
     A pipeline as `spacy train` saves it only points to its index.
     """
+    from ..evaluation.pipelines import load_pipeline, save_pipeline
+    from ..pipeline.base import bundle_index
+
     nlp, linker = load_pipeline(pipeline)
     bundle_index(nlp, linker.name)
     save_pipeline(nlp, output)

@@ -6,8 +6,6 @@ from typing import Optional
 import typer
 from wasabi import msg
 
-from ..corpora import FORMATS
-from ..corpora.convert import convert
 from ._util import command
 
 
@@ -22,7 +20,7 @@ def convert_cli(
         None,
         "--format",
         "-f",
-        help=f"Format of the input ({', '.join(FORMATS)}); by default from its suffix",
+        help="Format of the input (marked, jsonl, el4qa, elq); by default from its suffix",
     ),
     lang: str = typer.Option("en", "--lang", "-l", help="Language code of the tokenizer"),
     entities: Optional[Path] = typer.Option(
@@ -57,6 +55,8 @@ def convert_cli(
     Gold links that do not fit the tokens are dropped and counted. All others go into the span group
     "gold_links" of each doc, and into doc.ents where they do not overlap.
     """
+    from ..corpora.convert import convert
+
     report = convert(
         input_path,
         output_path,

@@ -6,7 +6,6 @@ from typing import List
 import typer
 from wasabi import msg
 
-from ..baselines.tagme.dictionary import build_dictionary
 from ._util import command
 
 
@@ -32,6 +31,8 @@ def dictionary_cli(
     links, and entities are not related. A dictionary that is in the folder is replaced only when the new one is
     complete.
     """
+    from ..baselines.tagme.dictionary import build_dictionary
+
     dictionary, report = build_dictionary(anchors, catalogue, output_path, sentences=sentences, progress=True)
     msg.good(f"{output_path}: {dictionary.stamp['anchors']} names of {len(dictionary)} entities")
     msg.text(

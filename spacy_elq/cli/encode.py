@@ -6,8 +6,6 @@ from typing import Optional
 import typer
 from wasabi import msg
 
-from ..index import encode_catalogue
-from ..model.entity_encoder import EntityEncoder
 from ._util import command
 
 
@@ -64,6 +62,9 @@ def encode_cli(
     it was; when the catalogue has changed, --reuse encodes only what is new. The result is given to
     `spacy elq index`; another index never needs another encoding.
     """
+    from ..index import encode_catalogue
+    from ..model.entity_encoder import EntityEncoder
+
     vectors = encode_catalogue(
         catalogue,
         output_path,

@@ -6,7 +6,6 @@ from typing import Optional
 import typer
 from wasabi import msg
 
-from ..evaluation.metrics import evaluate
 from ._util import command
 
 
@@ -31,5 +30,7 @@ def evaluate_cli(
 
     `spacy evaluate` gives the overall figures too; `spacy elq report` shows what this command wrote.
     """
+    from ..evaluation.metrics import evaluate
+
     metrics = evaluate(pipeline, data_path, output, train=train, batch_size=batch_size, threshold=threshold)
     msg.good(f"{output}: weak F1 {metrics['weak']['f']:.4f} on {metrics['questions']} questions")

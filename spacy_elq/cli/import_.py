@@ -6,7 +6,6 @@ from typing import Optional
 import typer
 from wasabi import msg
 
-from ..published.importer import import_
 from ._util import command
 
 
@@ -46,6 +45,8 @@ def import_cli(
     encode --pooling cls`, so that entities can be added later. Vectors and index are never in memory as a
     whole, and nothing in the files is executed.
     """
+    from ..published.importer import import_
+
     import_(
         checkpoint,
         output,

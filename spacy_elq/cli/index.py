@@ -6,7 +6,6 @@ from typing import Optional
 import typer
 from wasabi import msg
 
-from ..index import build_index
 from ._util import command
 
 
@@ -41,6 +40,8 @@ def index_cli(
     change how it is searched without building it again. An index that is in the folder is replaced
     only when the new one is complete.
     """
+    from ..index import build_index
+
     widths = {"efSearch": ef_search, "nprobe": nprobe, "rescore": rescore}
     given = {name: value for name, value in widths.items() if value is not None}
     index = build_index(vectors, output_path, factory=factory, widths=given, progress=True)

@@ -10,9 +10,6 @@ import typer
 from tqdm import tqdm
 
 from ..errors import ELQError, Errors
-from ..evaluation.pipelines import load_pipeline
-from ..pipeline.settings import update_settings
-from ..pipeline.stream import link, read_records
 from ._util import command
 
 
@@ -46,6 +43,10 @@ def link_cli(
     Each object has "text", "links" with "start", "end" (characters, half-open), "mention", "id", "title",
     "label", "score" and "alternatives", and whatever else the input object had.
     """
+    from ..evaluation.pipelines import load_pipeline
+    from ..pipeline.settings import update_settings
+    from ..pipeline.stream import link, read_records
+
     nlp, linker = load_pipeline(pipeline)
     if threshold is not None:
         update_settings(nlp, linker.name, {"decoder.threshold": threshold, "decoder.first_threshold": None})

@@ -5,9 +5,6 @@ from pathlib import Path
 import typer
 from wasabi import msg
 
-from ..evaluation.pipelines import load_pipeline, save_pipeline
-from ..model.onnx import PRECISIONS
-from ..pipeline.quantize import quantize
 from ._util import command
 
 
@@ -15,7 +12,7 @@ from ._util import command
 def quantize_cli(
     pipeline: str = typer.Argument(..., help="Trained pipeline with a transformer"),
     output: Path = typer.Argument(..., help="Folder for the quantized pipeline"),
-    precision: str = typer.Option("int8", "--precision", "-p", help=f"One of {', '.join(PRECISIONS)}"),
+    precision: str = typer.Option("int8", "--precision", "-p", help="int8 or float32"),
 ) -> None:
     """Make a pipeline that ONNX Runtime runs on a CPU, its encoder in 8-bit integers.
 
@@ -23,6 +20,9 @@ def quantize_cli(
     cannot be trained further. Its scores differ a little: choose the threshold anew with `spacy elq
     threshold`, and measure with `spacy elq evaluate` and `spacy elq bench`.
     """
+    from ..evaluation.pipelines import load_pipeline, save_pipeline
+    from ..pipeline.quantize import quantize
+
     nlp, _ = load_pipeline(pipeline)
     quantize(nlp, precision=precision)
     save_pipeline(nlp, output)

@@ -7,7 +7,6 @@ import srsly
 import typer
 from wasabi import msg
 
-from ..evaluation.recall import recall
 from ._util import command
 
 
@@ -24,6 +23,8 @@ def recall_cli(
     """Recall@k of the candidates: how often the gold entity is among the k that are retrieved for a gold
     mention. It is the upper bound of what linking can reach; mention detection plays no part.
     """
+    from ..evaluation.recall import recall
+
     result = recall(pipeline, data_path, ks=k, batch_size=batch_size)
     rows = [(f"recall@{size}", f"{value:.4f}") for size, value in result["recall"].items()]
     msg.table(rows, header=("", f"of {result['in_index']} mentions"), divider=True)

@@ -6,8 +6,6 @@ from typing import Optional
 import typer
 from wasabi import msg
 
-from ..evaluation.report import metrics_table, read_metrics, write_html
-from ..pipeline.scorer import METRICS
 from ._util import command
 
 
@@ -29,6 +27,9 @@ def report_cli(
     The page has every question with its links (displaCy): right ones green, wrong ones red, with gold
     below where they differ, each with a link to the knowledge base; questions with errors come first.
     """
+    from ..evaluation.report import metrics_table, read_metrics, write_html
+    from ..pipeline.scorer import METRICS
+
     metrics = read_metrics(metrics_path)
     header = ("", "questions", "gold", "found", *(f"{name} {x}" for name in METRICS for x in "PRF"))
     msg.table(metrics_table(metrics), header=header, divider=True, aligns=("l", *"r" * (len(header) - 1)))

@@ -6,7 +6,6 @@ from typing import Optional
 import typer
 from wasabi import msg
 
-from ..evaluation.thresholds import choose_thresholds
 from ._util import command
 
 
@@ -36,6 +35,8 @@ def threshold_cli(
     them all. They belong to the pipeline, to its index, to its number of candidates and to the kind of text:
     choose them anew when one of these changes. The table is for one threshold.
     """
+    from ..evaluation.thresholds import choose_thresholds
+
     result = choose_thresholds(
         pipeline, data_path, output=output, index_path=index_path, first=first, batch_size=batch_size
     )

@@ -1,0 +1,60 @@
+"""spaCy imports our commands whenever someone runs `python -m spacy`: until used, they must cost nothing."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+from typer.main import get_command
+
+from spacy_elq.cli import app
+from spacy_elq.corpora import FORMATS
+from spacy_elq.model.onnx import PRECISIONS
+
+HEAVY = ("torch", "transformers", "faiss", "spacy_transformers", "onnx", "onnxruntime", "sklearn", "scipy")
+# thinc imports torch on its own account
+SCRIPT = f"""
+import sys
+import {{before}}
+names = [name for name in {HEAVY} if name not in sys.modules]
+own = set(sys.modules)
+import {{module}}
+print([name for name in names if name in sys.modules])
+print(sorted(name for name in set(sys.modules) - own if name.startswith("spacy_elq.")))
+"""
+
+
+def new_modules(module, before):
+    """RETURNS: The heavy libraries and modules of our own that an import brings."""
+    code = SCRIPT.format(before=before, module=module)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    heavy, own = done.stdout.splitlines()
+    return heavy, own
+
+
+@pytest.mark.parametrize(("module", "before"), [("spacy_elq.cli", "spacy.cli"), ("spacy_elq", "sys")])
+def test_import_brings_no_heavy_library(module, before):
+    heavy, own = new_modules(module, before)
+    assert heavy == "[]"
+    assert set(re.findall(r"spacy_elq\.(\w+)", own)) <= {"cli", "errors"}
+
+
+def test_heavy_library_would_be_seen():
+    heavy, own = new_modules("spacy_elq.pipeline.linker", "spacy.cli")
+    assert "'faiss'" in heavy
+    assert "'spacy_elq.pipeline.linker'" in own
+
+
+def option(command, name):
+    return next(x for x in get_command(app).commands[command].params if x.name == name)
+
+
+# said in words, since the modules that know them are heavy
+@pytest.mark.parametrize(
+    ("command", "name", "values"),
+    [("convert", "format", FORMATS), ("quantize", "precision", PRECISIONS)],
+)
+def test_help_names_all_values(command, name, values):
+    words = re.findall(r"\w+", option(command, name).help)
+    assert [word for word in words if word in values] == list(values)
