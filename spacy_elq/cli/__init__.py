@@ -9,8 +9,10 @@ from .convert import convert_cli
 from .dictionary import dictionary_cli
 from .encode import encode_cli
 from .evaluate import evaluate_cli
+from .fetch_encoder import fetch_encoder_cli
 from .import_ import import_cli
 from .index import index_cli
+from .init_config import init_config_cli
 from .link import link_cli
 from .quantize import quantize_cli
 from .recall import recall_cli
@@ -27,8 +29,10 @@ __all__ = [
     "dictionary_cli",
     "encode_cli",
     "evaluate_cli",
+    "fetch_encoder_cli",
     "import_cli",
     "index_cli",
+    "init_config_cli",
     "link_cli",
     "quantize_cli",
     "recall_cli",

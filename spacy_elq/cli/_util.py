@@ -34,3 +34,8 @@ def command(name: str) -> Callable[[FuncT], FuncT]:
         return func
 
     return decorate
+
+
+def print_next(command: str) -> None:
+    """Name the command to go on with, on one line, so that it can be copied."""
+    typer.echo(f"Next: {command}")

@@ -6,7 +6,7 @@ from typing import Optional
 import typer
 from wasabi import msg
 
-from ._util import command
+from ._util import command, print_next
 
 
 @command("encode")
@@ -64,7 +64,10 @@ def encode_cli(
     """
     from ..index import encode_catalogue
     from ..model.entity_encoder import EntityEncoder
+    from ..model.fetch import is_hub_name
 
+    if is_hub_name(encoder):
+        msg.info(f"{encoder} is not a local folder: loading it from the Hugging Face hub")
     vectors = encode_catalogue(
         catalogue,
         output_path,
@@ -75,4 +78,4 @@ def encode_cli(
         progress=True,
     )
     msg.good(f"{output_path}: {len(vectors)} entities, vectors of width {vectors.width}")
-    msg.text(f"Next: python -m spacy elq index {output_path} INDEX")
+    print_next(f"python -m spacy elq index {output_path} INDEX")

@@ -6,7 +6,7 @@ from typing import Optional
 import typer
 from wasabi import msg
 
-from ._util import command
+from ._util import command, print_next
 
 
 @command("import")
@@ -60,4 +60,4 @@ def import_cli(
         threshold=threshold,
     )
     msg.good(f"{output}: pipeline with index and entity encoder")
-    msg.text(f"Next: python -c \"import spacy; print(spacy.load({str(output)!r})('...').ents)\"")
+    print_next(f"python -c \"import spacy; print(spacy.load({str(output)!r})('...').ents)\"")

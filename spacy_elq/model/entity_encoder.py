@@ -15,6 +15,7 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer
 from ..errors import ELQError, Errors
 from ..types import Array, Entity
 from ..util import settle_threads
+from .fetch import hub_options
 from .onnx import OnnxTransformer, to_onnx
 from .transformer import split_mixed_precision, use_bfloat16
 
@@ -80,9 +81,10 @@ class EntityEncoder:
             raise ELQError(
                 Errors.E002.format(setting="pooling", name="encode", value=pooling, expected=expected)
             )
+        options = hub_options(name)
         try:
-            self._tokenizer = AutoTokenizer.from_pretrained(name, use_fast=True)
-            self._model = AutoModel.from_pretrained(name).eval()
+            self._tokenizer = AutoTokenizer.from_pretrained(name, use_fast=True, **options)
+            self._model = AutoModel.from_pretrained(name, **options).eval()
         except Exception as err:  # what the libraries raise for a damaged model is theirs to choose
             problem = (str(err) or type(err).__name__).splitlines()[0]
             raise ELQError(Errors.E036.format(name=name, problem=problem)) from err
@@ -205,9 +207,10 @@ def write_encoder(name: str, weights: Dict[str, Array], folder: Path) -> None:
     folder (Path): Gets what `EntityEncoder` and transformers can load.
     RAISES (ELQError): If a parameter is missing, unknown or of another shape.
     """
+    options = hub_options(name)
     try:
-        config = AutoConfig.from_pretrained(name)
-        tokenizer = AutoTokenizer.from_pretrained(name, use_fast=True)
+        config = AutoConfig.from_pretrained(name, **options)
+        tokenizer = AutoTokenizer.from_pretrained(name, use_fast=True, **options)
         model = AutoModel.from_config(config)
     except Exception as err:  # what the libraries raise for a damaged model is theirs to choose
         problem = (str(err) or type(err).__name__).splitlines()[0]

@@ -8,10 +8,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Callable, Dict, Iterator, List
 
+import numpy as np
 import torch
 from transformers.modeling_outputs import BaseModelOutput
 
 from ..errors import ELQError, Errors
+from ..types import Array
 from .transformer import TransformerModel, replace_module, use_fast_prediction
 
 PRECISIONS = ("int8", "float32")
@@ -132,6 +134,32 @@ def to_onnx(transformer: Any, *, precision: str = "int8") -> bytes:
         if precision == "int8":
             return _quantize(fused)
         return fused.read_bytes()
+
+
+def read_bert(graph: bytes) -> Dict[str, Array]:
+    """Read the parameters of a BERT that was exported to ONNX.
+
+    graph (bytes): An ONNX model. Its matrices have lost their names, but each is the second factor of a
+        product that still has one.
+    RETURNS (Dict[str, Array]): The parameters by their names in transformers. The pooler, which the
+        export left out and no sentence encoder uses, is zero.
+    """
+    import onnx
+    from onnx import numpy_helper
+
+    model = onnx.load_from_string(graph)
+    constants = {x.name: numpy_helper.to_array(x) for x in model.graph.initializer}
+    weights = {name: x for name, x in constants.items() if name.startswith(("embeddings.", "encoder.layer."))}
+    for node in model.graph.node:
+        if node.op_type == "MatMul" and node.input[1] in constants:
+            # /encoder/layer.0/attention/self/query/MatMul
+            name = node.name.removesuffix("/MatMul").strip("/").replace("/", ".")
+            weights[f"{name}.weight"] = np.ascontiguousarray(constants[node.input[1]].T)
+    width = weights["embeddings.word_embeddings.weight"].shape[1]
+    weights["pooler.dense.weight"] = np.zeros((width, width), dtype="float32")
+    weights["pooler.dense.bias"] = np.zeros(width, dtype="float32")
+    weights.pop("embeddings.position_ids", None)
+    return weights
 
 
 def _export(transformer: Any, path: Path) -> None:
