@@ -200,15 +200,16 @@ def _install_clock(nlp: Language, linker: Linker) -> Dict[str, float]:
         return call
 
     def put_clock(owner: Any, stages: Dict[str, str]) -> None:
-        # nothing can be put around the methods of a compiled component: its time is part of the rest
-        with contextlib.suppress(AttributeError):
-            for method, stage in stages.items():
+        for method, stage in stages.items():
+            # not every linker has all of them, and nothing can be put around the methods of a compiled
+            # component: its time is part of the rest
+            with contextlib.suppress(AttributeError):
                 setattr(owner, method, timed(stage, getattr(owner, method)))
 
     put_clock(linker.index, dict.fromkeys(["search", "match_names", "are_names"], "search"))
     put_clock(linker.index, dict.fromkeys(["find", "senses", "relatedness"], "search"))
     put_clock(linker, {"predict": "mentions", "set_annotations": "annotation"})
-    put_clock(linker, {"_accept": "decode", "_make_links": "decode"})
+    put_clock(linker, dict.fromkeys(["_link_best", "_accept", "_make_links"], "decode"))
     for name, pipe in nlp.pipeline:
         if name == linker.name:
             break
