@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+# a process for each core, with one thread; files of tests stay together
+PARALLEL := -n auto --maxprocesses 8 --dist loadfile
 
 .PHONY: all test test-slow lint clean
 
@@ -9,10 +11,10 @@ all: $(VENV)/.installed
 	. $(BIN)/activate && python -m spacy project run all
 
 test: $(VENV)/.installed
-	. $(BIN)/activate && ruff check . && ruff format --check . && mypy && python -m pytest
+	. $(BIN)/activate && ruff check . && ruff format --check . && mypy && OMP_NUM_THREADS=1 python -m pytest $(PARALLEL)
 
 test-slow: $(VENV)/.installed
-	. $(BIN)/activate && python -m pytest -m slow
+	. $(BIN)/activate && OMP_NUM_THREADS=1 python -m pytest $(PARALLEL) -m slow
 
 $(VENV)/.installed: setup.cfg pyproject.toml requirements-dev.txt
 	$(PYTHON) -m venv $(VENV)

@@ -2,13 +2,18 @@
 
 import json
 import math
+import os
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from traceback import format_exception
 from typing import Callable, Dict, List
 
 import faiss
 import pytest
 import spacy
 import torch
+from filelock import FileLock
 from hypothesis import settings
 from spacy.language import Language
 from spacy.tokens import Doc
@@ -16,9 +21,11 @@ from spacy.training import Example
 from tagme_world import build, write_world
 from thinc.api import fix_random_seed
 from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel, BertTokenizerFast
+from typer.testing import CliRunner
 
 from spacy_elq.baselines.spacy_kb import build_kb_loader
 from spacy_elq.baselines.tagme.dictionary import AnchorDictionary, build_dictionary
+from spacy_elq.cli import spacy_app
 from spacy_elq.corpora import Report, questions_to_docs, read_questions
 from spacy_elq.index import EntityIndex, build_index, encode_catalogue
 from spacy_elq.model.entity_encoder import EntityEncoder
@@ -126,10 +133,36 @@ PUBLISHED_FILES = {
 }
 
 
+MakeOnce = Callable[[str, Callable[[Path], object]], Path]
+
+
 @pytest.fixture(scope="session")
-def encoder_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def make_once(tmp_path_factory: pytest.TempPathFactory) -> MakeOnce:
+    """Makes a folder that all processes of a parallel run share: the first that needs it fills it."""
+    root = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        root = root.parent  # each worker has a folder of its own in it
+
+    def make(name: str, write: Callable[[Path], object]) -> Path:
+        folder = root / "shared" / name
+        folder.parent.mkdir(exist_ok=True)
+        with FileLock(root / "shared" / f"{name}.lock"):
+            if not folder.with_suffix(".done").exists():
+                folder.mkdir()
+                write(folder)
+                folder.with_suffix(".done").touch()
+        return folder
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def encoder_path(make_once: MakeOnce) -> Path:
     """A folder with a BERT of random weights whose word pieces are characters and a few words."""
-    folder = tmp_path_factory.mktemp("encoder")
+    return make_once("encoder", write_encoder)
+
+
+def write_encoder(folder: Path) -> None:
     words = "what is the capital of france near paris new york city texas mercury planet metal georgia"
     words += " jaguar light shaquille neal shaq atlanta"
     characters = [chr(c) for c in range(33, 127) if not chr(c).isupper()]
@@ -152,7 +185,6 @@ def encoder_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     BertModel(config).save_pretrained(folder)
     tokenizer = BertTokenizerFast(vocab_file=str(folder / "vocab.txt"), model_max_length=64)
     tokenizer.save_pretrained(folder)
-    return folder
 
 
 @pytest.fixture(scope="session")
@@ -168,17 +200,13 @@ def catalogue_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def vectors_path(
-    tmp_path_factory: pytest.TempPathFactory, catalogue_path: Path, entity_encoder: EntityEncoder
-) -> Path:
-    path = tmp_path_factory.mktemp("encoded") / "vectors"
-    encode_catalogue(catalogue_path, path, entity_encoder)
-    return path
+def vectors_path(make_once: MakeOnce, catalogue_path: Path, entity_encoder: EntityEncoder) -> Path:
+    return make_once("vectors", lambda folder: encode_catalogue(catalogue_path, folder, entity_encoder))
 
 
 @pytest.fixture(scope="session")
-def index(tmp_path_factory: pytest.TempPathFactory, vectors_path: Path) -> EntityIndex:
-    return build_index(vectors_path, tmp_path_factory.mktemp("indexed") / "index")
+def index(make_once: MakeOnce, vectors_path: Path) -> EntityIndex:
+    return EntityIndex.open(make_once("index", lambda folder: build_index(vectors_path, folder)))
 
 
 @pytest.fixture(scope="session")
@@ -238,29 +266,56 @@ def change(component: object, **settings: object) -> None:
         setattr(component, name, value)
 
 
+@dataclass
+class Done:
+    """What a command left behind, as `subprocess.run` tells it."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def run_spacy(*words: object, stdin: str = "") -> Done:
+    """Run `python -m spacy …` in this process, which saves seconds of imports."""
+    result = CliRunner().invoke(spacy_app, [str(word) for word in words], input=stdin)
+    error = (
+        ""
+        if isinstance(result.exception, (SystemExit, type(None)))
+        else "".join(format_exception(result.exception))
+    )
+    return Done(result.exit_code, result.stdout, result.stderr + error)
+
+
 def links_of(doc: Doc) -> List[tuple]:
     return [(ent.start_char, ent.end_char, ent.kb_id_) for ent in doc.ents]
 
 
-@pytest.fixture(scope="session", params=["transformer", "tok2vec"])
-def trained(request: pytest.FixtureRequest, make_pipeline: MakePipeline, gold_docs: List[Doc]) -> Language:
-    """A pipeline that knows the twenty questions by heart. Do not change it: load a copy."""
-    nlp = make_pipeline(request.param, gold_docs)
-    steps, rate = (150, 0.002) if request.param == "transformer" else (200, 0.005)
-    train(nlp, gold_docs, steps=steps, learn_rate=rate)
-    return nlp
+LoadTrained = Callable[[str], Path]
 
 
 @pytest.fixture(scope="session")
-def trained_path(
-    tmp_path_factory: pytest.TempPathFactory, make_pipeline: MakePipeline, gold_docs: List[Doc]
-) -> Path:
+def train_once(make_once: MakeOnce, make_pipeline: MakePipeline, gold_docs: List[Doc]) -> LoadTrained:
+    """Gives the folder of a pipeline, "transformer" or "tok2vec", that knows the questions by heart."""
+
+    def write(kind: str, folder: Path) -> None:
+        nlp = make_pipeline(kind, gold_docs)
+        steps, rate = (150, 0.002) if kind == "transformer" else (200, 0.005)
+        train(nlp, gold_docs, steps=steps, learn_rate=rate)
+        nlp.to_disk(folder / "elq")
+
+    return lambda kind: make_once(kind, partial(write, kind)) / "elq"
+
+
+@pytest.fixture(scope="session", params=["transformer", "tok2vec"])
+def trained(request: pytest.FixtureRequest, train_once: LoadTrained) -> Language:
+    """A pipeline that knows the twenty questions by heart. Do not change it: load a copy."""
+    return spacy.load(train_once(request.param))
+
+
+@pytest.fixture(scope="session")
+def trained_path(train_once: LoadTrained) -> Path:
     """The transformer pipeline that knows the twenty questions, on disk."""
-    nlp = make_pipeline("transformer", gold_docs)
-    train(nlp, gold_docs, steps=150, learn_rate=0.002)
-    path = tmp_path_factory.mktemp("pipeline") / "elq"
-    nlp.to_disk(path)
-    return path
+    return train_once("transformer")
 
 
 @pytest.fixture(scope="session")
@@ -402,15 +457,15 @@ def single_docs(gold_docs: List[Doc]) -> List[Doc]:
 
 
 @pytest.fixture(scope="session")
-def blink_path(
-    tmp_path_factory: pytest.TempPathFactory, make_blink: MakePipeline, single_docs: List[Doc]
-) -> Path:
+def blink_path(make_once: MakeOnce, make_blink: MakePipeline, single_docs: List[Doc]) -> Path:
     """The two-stage pipeline that knows the questions with one mention, on disk."""
-    nlp = make_blink(single_docs)
-    train(nlp, single_docs, steps=60, learn_rate=0.002)
-    path = tmp_path_factory.mktemp("two-stage") / "blink"
-    nlp.to_disk(path)
-    return path
+
+    def write(folder: Path) -> None:
+        nlp = make_blink(single_docs)
+        train(nlp, single_docs, steps=60, learn_rate=0.002)
+        nlp.to_disk(folder / "blink")
+
+    return make_once("two-stage", write) / "blink"
 
 
 @pytest.fixture(scope="session")

@@ -1,10 +1,8 @@
 import shutil
-import subprocess
-import sys
 
 import pytest
 import spacy
-from conftest import links_of
+from conftest import links_of, run_spacy
 from spacy.cli import app
 from spacy.util import load_config
 from typer.testing import CliRunner
@@ -38,8 +36,7 @@ def test_help():
 
 def test_bundle_needs_nothing_outside_of_it(project, gold_docs, tmp_path):
     target = tmp_path / "new" / "bundled"
-    command = [sys.executable, "-m", "spacy", "elq", "bundle", str(project / "pipeline"), str(target)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    done = run_spacy("elq", "bundle", project / "pipeline", target)
     assert done.returncode == 0, done.stderr
     assert f"{target}: the pipeline with its index" in " ".join(done.stdout.split())
     (project / "index").rename(tmp_path / "gone")

@@ -1,7 +1,5 @@
-import subprocess
-import sys
-
 import pytest
+from conftest import run_spacy
 from spacy.cli import app
 from tagme_world import write_world
 from typer.testing import CliRunner
@@ -33,8 +31,7 @@ def test_help_explains_the_input():
 def test_command_writes_a_dictionary_and_prints_counts(world):
     paths = [str(world / name) for name in ("anchors.tsv", "entities.jsonl", "out")]
     sentences = ["--sentences", str(world / "sentences.jsonl")]
-    command = [sys.executable, "-m", "spacy", "elq", "dictionary", *paths, *sentences, *sentences]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = run_spacy("elq", "dictionary", *paths, *sentences, *sentences)
     assert done.returncode == 0, done.stderr
     output = " ".join(done.stdout.split())
     # the seven of the table, mercury planet and mercury element

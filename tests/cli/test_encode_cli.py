@@ -1,9 +1,8 @@
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
+from conftest import run_spacy
 from spacy.cli import app
 from typer.testing import CliRunner
 
@@ -12,8 +11,7 @@ from spacy_elq.index import EntityIndex
 
 
 def elq(*args):
-    command = [sys.executable, "-m", "spacy", "elq", *map(str, args)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=600)
+    return run_spacy("elq", *args)
 
 
 def invoke(*args):

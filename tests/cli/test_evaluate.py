@@ -1,9 +1,8 @@
 import json
-import subprocess
-import sys
 
 import pytest
 import spacy
+from conftest import run_spacy
 from spacy.cli import app
 from spacy.tokens import DocBin
 from typer.testing import CliRunner
@@ -11,6 +10,7 @@ from typer.testing import CliRunner
 from spacy_elq.corpora import Report, questions_to_docs, read_questions
 from spacy_elq.errors import ELQError
 from spacy_elq.evaluation.metrics import evaluate
+from spacy_elq.pipeline.settings import update_settings
 
 METRICS = ("weak", "strong", "mentions", "links")
 
@@ -44,8 +44,7 @@ def test_command_writes_metrics_and_linked_docs(trained_path, gold_docs, questio
     DocBin(docs=gold_docs, store_user_data=True).to_disk(data)
     train = questions("train.spacy", "is [paris](E1) old", "what eats a [jaguar](E9)")
     target = tmp_path / "metrics" / "result.json"
-    command = [sys.executable, "-m", "spacy", "elq", "evaluate", trained_path, data, target, "--train", train]
-    done = subprocess.run([str(x) for x in command], capture_output=True, text=True, timeout=600)
+    done = run_spacy("elq", "evaluate", trained_path, data, target, "--train", train)
     assert done.returncode == 0, done.stderr
     assert "weak F1 1.0000 on 20 questions" in " ".join(done.stdout.split())
 
@@ -88,7 +87,7 @@ def test_metrics_by_hand(trained_path, questions, tmp_path):
 def test_links_are_judged_on_gold_mentions(trained_path, questions, tmp_path):
     """At a threshold that nothing reaches there are no links, but gold mentions are still linked."""
     nlp = spacy.load(trained_path)
-    nlp.get_pipe("elq_linker").threshold = 0.99999
+    update_settings(nlp, "elq_linker", {"decoder.threshold": 0.99999})
     nlp.to_disk(tmp_path / "strict")
     data = questions("test.spacy", "how big is [new york city](E5)", "is [mercury](E4) a hot planet")
     metrics = evaluate(str(tmp_path / "strict"), data, tmp_path / "out.json")
@@ -202,7 +201,7 @@ def test_candidates_recall_counts_the_entities_that_the_index_has(trained_path, 
     metrics = evaluate(str(trained_path), data, tmp_path / "metrics.json")
     assert metrics["candidates_recall"] == 1.0
     nlp = spacy.load(trained_path)
-    nlp.get_pipe("elq_linker").candidates = 1
+    update_settings(nlp, "elq_linker", {"decoder.candidates": 1})
     nlp.to_disk(tmp_path / "one")
     text = "what is the capital of france near [paris]({})"
     data = questions("test.spacy", text.format("E1"), text.format("E9"))
@@ -220,5 +219,5 @@ def test_another_threshold_can_be_tried(trained_path, questions, tmp_path):
     data = questions("test.spacy", "what is the capital of france near [paris](E1)")
     metrics = evaluate(str(trained_path), data, tmp_path / "metrics.json", threshold=1.0)
     assert (metrics["found"], metrics["threshold"]) == (0, 1.0)
-    with pytest.raises(ELQError, match="a probability above 0 and up to 1"):
+    with pytest.raises(ELQError, match="expected a number from 0 to 1"):
         evaluate(str(trained_path), data, tmp_path / "metrics.json", threshold=2.0)

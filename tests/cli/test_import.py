@@ -1,6 +1,4 @@
 import json
-import subprocess
-import sys
 
 import faiss
 import numpy as np
@@ -14,6 +12,7 @@ from conftest import (
     PUBLISHED_TITLES,
     links_of,
     published_links,
+    run_spacy,
 )
 from spacy.tokens import DocBin
 from typer.testing import CliRunner
@@ -31,11 +30,6 @@ def arguments(published, output, **changes):
     return ["import", str(paths["checkpoint"]), str(output), *options]
 
 
-def run(*words):
-    command = [sys.executable, "-m", "spacy", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=600)
-
-
 def expected_links(published, text):
     """Characters and ids of the links, the titles being the ids."""
     links = published_links(published, text, GAMMA)
@@ -50,7 +44,7 @@ def test_help():
 
 def test_command_makes_a_pipeline_that_spacy_loads_and_evaluates(published, tmp_path):
     output = tmp_path / "new" / "pipeline"
-    done = run("elq", *arguments(published, output), "--ids", "title", "--threshold", 0.055)
+    done = run_spacy("elq", *arguments(published, output), "--ids", "title", "--threshold", 0.055)
     assert done.returncode == 0, done.stderr
     assert f"{output}: pipeline with index and entity encoder" in " ".join(done.stdout.split())
     assert "10/10" in done.stderr  # the progress bars know how far it is
@@ -63,7 +57,7 @@ def test_command_makes_a_pipeline_that_spacy_loads_and_evaluates(published, tmp_
 
     docs = DocBin(docs=list(nlp.pipe(QUESTIONS)), store_user_data=True)
     docs.to_disk(tmp_path / "gold.spacy")
-    done = run("evaluate", output, tmp_path / "gold.spacy", "--output", tmp_path / "scores.json")
+    done = run_spacy("evaluate", output, tmp_path / "gold.spacy", "--output", tmp_path / "scores.json")
     assert done.returncode == 0, done.stderr
     scores = json.loads((tmp_path / "scores.json").read_text(encoding="utf8"))
     assert {key: scores[key] for key in ("elq_weak_f", "elq_strong_f")} == {
@@ -140,7 +134,7 @@ def test_bad_input_is_said_before_anything_is_written(published, tmp_path, name)
 
 
 def test_bad_input_is_a_message_without_a_traceback(published, tmp_path):
-    done = run("elq", *arguments(published, tmp_path / "out", **cut_checkpoint(published, tmp_path)))
+    done = run_spacy("elq", *arguments(published, tmp_path / "out", **cut_checkpoint(published, tmp_path)))
     assert done.returncode == 1
     assert done.stderr.startswith("✘ [spacy-elq E049]")
     assert "Traceback" not in done.stdout + done.stderr

@@ -155,12 +155,12 @@ def test_threshold_option(trained_path):
     assert low >= usual
 
 
-@pytest.mark.parametrize("value", ["0", "1.5"])
+@pytest.mark.parametrize("value", ["-0.1", "1.5"])
 def test_threshold_out_of_range(trained_path, value):
     result = invoke(trained_path, "--threshold", value, stdin=QUESTION)
     assert result.exit_code == 1
     assert "E002" in result.output
-    assert "a probability above 0" in " ".join(result.output.split())
+    assert "expected a number from 0 to 1" in " ".join(result.output.split())
 
 
 @pytest.mark.parametrize("count", [0, 2, 9])

@@ -1,9 +1,8 @@
 import json
-import subprocess
-import sys
 
 import pytest
 import spacy
+from conftest import run_spacy
 from spacy.cli import app
 from spacy.tokens import Doc, DocBin, Span
 from spacy.training import Example
@@ -39,9 +38,7 @@ def test_help():
 
 def test_command_prints_a_table_and_writes_json(trained_path, gold_path, tmp_path):
     target = tmp_path / "recall.json"
-    command = [sys.executable, "-m", "spacy", "elq", "recall", trained_path, gold_path]
-    command += ["-k", "1", "-k", "10", "--output", target]
-    done = subprocess.run([str(x) for x in command], capture_output=True, text=True, timeout=600)
+    done = run_spacy("elq", "recall", trained_path, gold_path, "-k", 1, "-k", 10, "--output", target)
     assert done.returncode == 0, done.stderr
     output = " ".join(done.stdout.split())
     assert "of 22 mentions" in output

@@ -1,10 +1,9 @@
 import json
 import re
-import subprocess
-import sys
 
 import pytest
 import spacy
+from conftest import run_spacy
 from spacy.cli import app
 from spacy.tokens import DocBin, Span
 from typer.testing import CliRunner
@@ -60,8 +59,7 @@ def test_command_prints_a_table_and_writes_the_page(trained_path, gold_docs, tmp
     metrics = tmp_path / "metrics.json"
     evaluate(str(trained_path), data, metrics, train=data)
     html = tmp_path / "page.html"
-    command = [sys.executable, "-m", "spacy", "elq", "report", metrics, data, "--html", html]
-    done = subprocess.run([str(x) for x in command], capture_output=True, text=True, timeout=600)
+    done = run_spacy("elq", "report", metrics, data, "--html", html)
     assert done.returncode == 0, done.stderr
     rows = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines() if line.strip()}
     assert rows["questions"][:4] == ["gold", "found", "weak", "P"]

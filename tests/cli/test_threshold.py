@@ -1,10 +1,9 @@
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import spacy
+from conftest import run_spacy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from spacy.cli import app
@@ -58,8 +57,7 @@ def test_help():
 def test_command_prints_a_table_and_saves_to_output(trained_path, gold_path, tmp_path):
     before = (trained_path / "config.cfg").read_bytes()
     target = tmp_path / "new" / "chosen"
-    command = [sys.executable, "-m", "spacy", "elq", "threshold", trained_path, gold_path, "-o", target]
-    done = subprocess.run([str(x) for x in command], capture_output=True, text=True, timeout=600)
+    done = run_spacy("elq", "threshold", trained_path, gold_path, "-o", target)
     assert done.returncode == 0, done.stderr
     chosen = spacy.load(target).get_pipe("elq_linker").threshold
     output = " ".join(done.stdout.split())
@@ -207,7 +205,7 @@ def test_without_output_the_pipeline_itself_changes(trained_path, gold_path, tmp
 def test_config_of_the_saved_pipeline_has_the_threshold(trained_path, gold_path, tmp_path):
     result = choose_thresholds(str(trained_path), gold_path, output=tmp_path / "chosen")
     config = load_config(tmp_path / "chosen" / "config.cfg")
-    assert config["components"]["elq_linker"]["threshold"] == pytest.approx(result["threshold"])
+    assert config["components"]["elq_linker"]["decoder"]["threshold"] == pytest.approx(result["threshold"])
 
 
 def test_another_index_takes_the_place_of_the_old_one(trained_path, gold_path, vectors_path, tmp_path):
