@@ -16,22 +16,21 @@ def bench_cli(
     data_path: Path = typer.Argument(..., help="Questions (.spacy)"),
     output: Optional[Path] = typer.Argument(None, help="JSON file for the figures"),
     batch_sizes: str = typer.Option("1,8,64", "--batch-sizes", "-b", help="Batch sizes to try"),
-    n_threads: int = typer.Option(1, "--threads", "-t", min=1, help="Threads of torch and FAISS"),
-    limit: int = typer.Option(500, "--limit", "-n", min=1, help="How many of the questions"),
-    repeats: int = typer.Option(3, "--repeats", "-r", min=1, help="Runs, of which the median counts"),
+    n_threads: int = typer.Option(1, "--threads", "-t", min=1, help="Threads for torch and FAISS"),
+    limit: int = typer.Option(500, "--limit", "-n", min=1, help="Number of questions to use"),
+    repeats: int = typer.Option(3, "--repeats", "-r", min=1, help="Number of runs; the median is reported"),
     lengths: str = typer.Option(
-        "", "--lengths", "-l", help="Also measure docs of so many tokens, questions in a row: 10,100,1000"
+        "", "--lengths", "-l", help="Also measure docs of these lengths in tokens, e.g. 10,100,1000"
     ),
 ) -> None:
-    """Measure a pipeline: questions a second, and where the time goes.
+    """Measure the speed of a pipeline in questions/s, and where the time goes.
 
-    The yardstick is the bare forward pass of the encoder over the word pieces of the same batches, measured
-    in turn with the whole pipeline, 64 questions each: `ratio` is the one divided by the other, the median
-    over the repeats.
+    The baseline is the encoder's forward pass alone, over the word pieces of the same batches. Pipeline and
+    baseline take turns every 64 questions; `ratio` is the pipeline's time divided by the baseline's, the
+    median over all runs.
 
-    Stages: the encoder is everything that the components before the linker do; mentions, the arithmetic
-    over spans; search, what the index does, names included; decode, the choice of links; annotation, writing
-    them; the rest, what spaCy does around it.
+    Stages: encoder (all components before the linker), mentions (scoring spans), search (the index, including
+    name matches), decode (choosing links), annotation (writing them to the doc), rest (spaCy itself).
     """
     from ..evaluation.speed import STAGES, bench
 
@@ -53,10 +52,10 @@ def bench_cli(
     msg.table(rows, header=header, divider=True, aligns=("r",) * len(header))
     if figures["lengths"]:
         rows = [(str(x["tokens"]), f"{x['tokens_per_second']:.0f}") for x in figures["lengths"]]
-        msg.table(rows, header=("tokens a doc", "tokens/s"), divider=True, aligns=("r", "r"))
-    memory = "" if figures["peak_mb"] is None else f", {figures['peak_mb']:.0f} MB at the most"
+        msg.table(rows, header=("tokens/doc", "tokens/s"), divider=True, aligns=("r", "r"))
+    memory = "" if figures["peak_mb"] is None else f", {figures['peak_mb']:.0f} MB peak memory"
     msg.text(
-        f"Milliseconds a question, {figures['threads']} threads, {figures['questions']} questions, "
+        f"Milliseconds per question, {figures['threads']} threads, {figures['questions']} questions, "
         f"{figures['entities']} entities; loaded in {figures['load_seconds']:.1f} s{memory}."
     )
     if output is not None:

@@ -11,11 +11,11 @@ from ._util import command
 @command("bundle")
 def bundle_cli(
     pipeline: str = typer.Argument(..., help="Trained pipeline"),
-    output: Path = typer.Argument(..., help="Folder for the pipeline with its index inside"),
+    output: Path = typer.Argument(..., help="Folder for the pipeline and its index"),
 ) -> None:
     """Save a pipeline with a copy of its index inside, ready for `spacy package` or another machine.
 
-    A pipeline as `spacy train` saves it only points to its index.
+    A pipeline saved by `spacy train` only points to its index.
     """
     from ..evaluation.pipelines import load_pipeline, save_pipeline
     from ..pipeline.base import bundle_index

@@ -24,35 +24,38 @@ def convert_cli(
     ),
     lang: str = typer.Option("en", "--lang", "-l", help="Language code of the tokenizer"),
     entities: Optional[Path] = typer.Option(
-        None, "--entities", "-e", help="Catalogue, to translate gold ids of another system (--ids) to its own"
+        None,
+        "--entities",
+        "-e",
+        help="Catalogue for translating gold ids of another system (--ids) to its own",
     ),
     ids: str = typer.Option(
-        "wikidata", "--ids", "-i", help='The system that gold ids are of, a key of "ids" in the catalogue'
+        "wikidata", "--ids", "-i", help='Id system of the gold ids, a key of "ids" in the catalogue'
     ),
     only: Optional[Path] = typer.Option(
-        None, "--only", "-o", help="Take these questions only: a JSON list of question ids, or one a line"
+        None, "--only", "-o", help="Only use these questions: a JSON list of question ids, or one per line"
     ),
-    without: Optional[Path] = typer.Option(None, "--without", "-w", help="Leave these questions out"),
+    without: Optional[Path] = typer.Option(None, "--without", "-w", help="Leave out these questions"),
     chunk: int = typer.Option(
-        0, "--chunk", "-c", min=0, help="Write a folder of files with so many questions each"
+        0, "--chunk", "-c", min=0, help="Write a folder of files with this many questions each"
     ),
-    limit: int = typer.Option(0, "--limit", "-n", min=0, help="Stop after so many questions; 0 takes all"),
+    limit: int = typer.Option(0, "--limit", "-n", min=0, help="Stop after this many questions; 0 for all"),
 ) -> None:
     """Convert a question set with gold links to spaCy's binary format, for training and evaluation.
 
-    Marked text has a question a line, mentions as [text](id), and lines "# kind" that name the kind of
-    the questions below:
+    Marked text has one question per line, with mentions as [text](id). A line "# kind" names the kind of the
+    questions below it:
 
         # nickname
 
         what year did [shaq](Q169452) join the nba
 
     JSONL has "text" and "spans", each with "start", "end" (characters, half-open) and "id"; "complete":
-    false says that not every mention is marked, so that training takes the rest for unknown. EL4QA is the
+    false says that not every mention is marked, so that training treats the rest as unknown. EL4QA is the
     JSON of WebQSP_EL and GraphQuestions_EL ("utterance", "entities", "entities_pos"); --format elq reads the
-    same as the published code has it (tokenized/*.jsonl with "text", "mentions", "entity"; ids are titles).
+    version used by the published code (tokenized/*.jsonl with "text", "mentions", "entity"; ids are titles).
 
-    Gold links that do not fit the tokens are dropped and counted. All others go into the span group
+    Gold links that do not match token boundaries are dropped and counted. All others go into the span group
     "gold_links" of each doc, and into doc.ents where they do not overlap.
     """
     from ..corpora.convert import convert
@@ -76,14 +79,14 @@ def convert_cli(
     if report.left_out:
         msg.info(f"{report.left_out} questions left out (--only, --without)")
     if report.incomplete:
-        msg.info(f"{report.incomplete} questions are partly marked: text without a mark counts as unknown")
+        msg.info(f"{report.incomplete} questions are partly marked: unmarked text counts as unknown")
     if report.unknown:
-        msg.warn(f"{report.unknown} gold links have an id that the catalogue does not know; they keep it")
+        msg.warn(f"{report.unknown} gold links have an id that is not in the catalogue; they keep it")
     if report.overlapping:
         msg.info(f"{report.overlapping} gold links overlap with others: in the span group only")
     if report.misfits:
         msg.warn(
-            f"{report.misfits} gold links do not fit the tokens: not used for training, missed in tests. Such as"
+            f"{report.misfits} gold links do not match token boundaries: not used in training, missed in evaluation. Examples:"
         )
         for example in report.examples:
             msg.text(f"  {example}")

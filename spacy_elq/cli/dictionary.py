@@ -23,13 +23,12 @@ def dictionary_cli(
         help="Text with links (.jsonl, .jsonl.gz, as for `spacy elq convert`); may be given several times",
     ),
 ) -> None:
-    """Make the dictionary of `elq_tagme`: which words are links, and to which entities.
+    """Build the dictionary for `elq_tagme`: which texts are links, and to which entities.
 
-    The names of the catalogue (titles and aliases) count as one link each, besides those of the anchors. The
-    sentences tell how often the same words are no link, and which entities are linked from one page: give
-    each the field "page", or it counts as a page of its own. Without sentences, all names are equally likely
-    links, and entities are not related. A dictionary that is in the folder is replaced only when the new one is
-    complete.
+    Titles and aliases in the catalogue count as one link each, in addition to the anchors. The sentences show
+    how often the same words are not a link, and which entities are linked from the same page (the field
+    "page"; without it, every sentence is its own page). Without sentences, all names are equally likely to be
+    links, and no entities are related. An existing dictionary is replaced only when the new one is complete.
     """
     from ..baselines.tagme.dictionary import build_dictionary
 
@@ -44,4 +43,4 @@ def dictionary_cli(
     if report.foreign:
         msg.warn(f"{report.foreign} links of the sentences have an entity that is not in the catalogue")
     if not sentences:
-        msg.warn("No sentences: every name counts as a link wherever it stands, and no entities as related")
+        msg.warn("No sentences: every name counts as a link wherever it occurs, and no entities are related")

@@ -29,7 +29,7 @@ def encode_cli(
         0.0,
         "--norm",
         "-n",
-        help="Give every vector this length, as suits sentence encoders; 0 leaves them as they are (the paper)",
+        help="Scale every vector to this length, for sentence encoders; 0 leaves them unchanged (the paper)",
     ),
     int8: bool = typer.Option(
         False,
@@ -46,7 +46,7 @@ def encode_cli(
         "--n-process",
         "-p",
         min=1,
-        help="Processes with one thread each: as many as cores is faster than one process with all of them",
+        help="Processes with one thread each; one per core is faster than one process with many threads",
     ),
     reuse: Optional[Path] = typer.Option(
         None,
@@ -58,9 +58,9 @@ def encode_cli(
     """Encode a catalogue: one vector for every entity, from `[CLS] title [ENT] description [SEP]`.
 
     The catalogue is JSONL with "id", "title", "description" and, optionally, "aliases", "label" and
-    "ids". Encoding is the slow part, so it can be stopped at any time: the same command goes on where
-    it was; when the catalogue has changed, --reuse encodes only what is new. The result is given to
-    `spacy elq index`; another index never needs another encoding.
+    "ids". Encoding is the slow part, so it can be interrupted at any time: the same command continues where
+    it stopped. If the catalogue has changed, --reuse encodes only what is new. Pass the result to
+    `spacy elq index`; building another index never requires encoding again.
     """
     from ..index import encode_catalogue
     from ..model.entity_encoder import EntityEncoder

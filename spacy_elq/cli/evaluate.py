@@ -25,10 +25,10 @@ def evaluate_cli(
     ),
 ) -> None:
     """Evaluate a pipeline on questions with gold links: weak and strong match, mentions only, links only,
-    for entities that training saw or never saw, and for each kind of question; how often the gold entity is
-    among the candidates; and the errors, told apart.
+    for entities seen or not seen in training, and for each kind of question; how often the gold entity is
+    among the candidates; and the errors by type.
 
-    `spacy evaluate` gives the overall figures too; `spacy elq report` shows what this command wrote.
+    `spacy evaluate` gives the overall scores too; `spacy elq report` shows what this command wrote.
     """
     from ..evaluation.metrics import evaluate
 

@@ -11,7 +11,7 @@ from ._util import command, print_next
 
 @command("import")
 def import_cli(
-    checkpoint: Path = typer.Argument(..., help="Parameters of the model, such as elq_wiki_large.bin"),
+    checkpoint: Path = typer.Argument(..., help="Model parameters, such as elq_wiki_large.bin"),
     output: Path = typer.Argument(..., help="Folder for the pipeline"),
     params: Path = typer.Option(..., "--params", "-p", help="Its settings, such as elq_large_params.txt"),
     entities: Path = typer.Option(..., "--entities", "-e", help="Its catalogue, entity.jsonl"),
@@ -42,8 +42,8 @@ def import_cli(
     """Turn a published ELQ model into a pipeline that gives the same scores.
 
     The result is an ordinary pipeline with its index inside; its folder "entity_encoder" is for `spacy elq
-    encode --pooling cls`, so that entities can be added later. Vectors and index are never in memory as a
-    whole, and nothing in the files is executed.
+    encode --pooling cls`, so that entities can be added later. Vectors and index are never loaded into memory
+    as a whole, and nothing in the files is executed.
     """
     from ..published.importer import import_
 

@@ -18,17 +18,17 @@ def link_cli(
     pipeline: str = typer.Argument(..., help="Trained pipeline"),
     input_path: Path = typer.Argument(
         Path("-"),
-        help='Text (a question a line) or JSONL with "text"; - for standard input',
+        help='Text (one question per line) or JSONL with "text"; - for stdin',
         allow_dash=True,
     ),
-    output_path: Path = typer.Argument(Path("-"), help="JSONL; - for standard output", allow_dash=True),
+    output_path: Path = typer.Argument(Path("-"), help="JSONL; - for stdout", allow_dash=True),
     jsonl: Optional[bool] = typer.Option(
         None,
         "--jsonl/--text",
-        help="What the input is; by default by its suffix, text for standard input",
+        help="Input format; by default from its suffix, text for stdin",
     ),
     threshold: Optional[float] = typer.Option(
-        None, "--threshold", "-t", help="Least joint probability, instead of the pipeline's"
+        None, "--threshold", "-t", help="Minimum joint probability, instead of the pipeline's"
     ),
     alternatives: int = typer.Option(
         3, "--alternatives", "-n", help="Scored alternatives to write for each link"
@@ -36,12 +36,12 @@ def link_cli(
     batch_size: int = typer.Option(64, "--batch-size", "-b", help="Questions in one batch"),
     n_process: int = typer.Option(1, "--n-process", "-p", help="Worker processes"),
 ) -> None:
-    """Link text: a question in, a JSON object out, in the same order, as a stream.
+    """Link text as a stream: one JSON object per question, in the same order.
 
         echo "who is the president of france" | python -m spacy elq link models/elq
 
     Each object has "text", "links" with "start", "end" (characters, half-open), "mention", "id", "title",
-    "label", "score" and "alternatives", and whatever else the input object had.
+    "label", "score" and "alternatives", plus all other fields of the input object.
     """
     from ..evaluation.pipelines import load_pipeline
     from ..pipeline.settings import update_settings

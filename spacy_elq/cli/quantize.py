@@ -14,11 +14,11 @@ def quantize_cli(
     output: Path = typer.Argument(..., help="Folder for the quantized pipeline"),
     precision: str = typer.Option("int8", "--precision", "-p", help="int8 or float32"),
 ) -> None:
-    """Make a pipeline that ONNX Runtime runs on a CPU, its encoder in 8-bit integers.
+    """Convert a pipeline for ONNX Runtime on a CPU, with its encoder in 8-bit integers.
 
-    It is loaded with `spacy.load` as any other, needs the extra `onnx` (pip install 'spacy-elq[onnx]') and
-    cannot be trained further. Its scores differ a little: choose the threshold anew with `spacy elq
-    threshold`, and measure with `spacy elq evaluate` and `spacy elq bench`.
+    It is loaded with `spacy.load` like any other, needs the extra `onnx` (pip install 'spacy-elq[onnx]') and
+    cannot be trained further. Scores differ a little: choose a new threshold with `spacy elq threshold`, and
+    measure with `spacy elq evaluate` and `spacy elq bench`.
     """
     from ..evaluation.pipelines import load_pipeline, save_pipeline
     from ..pipeline.quantize import quantize

@@ -14,14 +14,12 @@ from ._util import command
 def recall_cli(
     pipeline: str = typer.Argument(..., help="Trained pipeline"),
     data_path: Path = typer.Argument(..., help="Questions with gold links (.spacy)"),
-    k: List[int] = typer.Option(
-        [1, 10, 50], "--k", "-k", help="Numbers of candidates; may be given several times"
-    ),
+    k: List[int] = typer.Option([1, 10, 50], "--k", "-k", help="Number of candidates; can be repeated"),
     output: Optional[Path] = typer.Option(None, "--output", "-o", help="JSON file for the figures"),
     batch_size: int = typer.Option(128, "--batch-size", "-b", help="Questions in one batch"),
 ) -> None:
     """Recall@k of the candidates: how often the gold entity is among the k that are retrieved for a gold
-    mention. It is the upper bound of what linking can reach; mention detection plays no part.
+    mention. This is the upper bound for linking; mention detection plays no part.
     """
     from ..evaluation.recall import recall
 
@@ -30,7 +28,7 @@ def recall_cli(
     msg.table(rows, header=("", f"of {result['in_index']} mentions"), divider=True)
     msg.text(
         f"{result['mentions']} gold mentions: {result['unknown']} have an entity that is not in the "
-        f"index, {result['misfits']} do not fit the tokens; they are not counted above."
+        f"index, {result['misfits']} do not match token boundaries; they are not counted above."
     )
     if output is not None:
         output.parent.mkdir(parents=True, exist_ok=True)

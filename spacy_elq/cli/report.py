@@ -16,16 +16,16 @@ def report_cli(
     ),
     data_path: Path = typer.Argument(..., help="The questions with their gold links (.spacy)"),
     html_path: Optional[Path] = typer.Option(
-        None, "--html", help="Page to write: every question, right and wrong links marked"
+        None, "--html", help="HTML page to write: every question, with correct and wrong links marked"
     ),
     kb_url: str = typer.Option(
-        "https://www.wikidata.org/wiki/{}", "--kb-url", help="Address of an entity, {} for its id"
+        "https://www.wikidata.org/wiki/{}", "--kb-url", help="URL of an entity, {} for its id"
     ),
 ) -> None:
-    """Show the metrics of an evaluation as a table, and the links as a page to look at.
+    """Show the metrics of an evaluation as a table, and the links as an HTML page.
 
-    The page has every question with its links (displaCy): right ones green, wrong ones red, with gold
-    below where they differ, each with a link to the knowledge base; questions with errors come first.
+    The page shows every question with its links (displaCy): correct ones green, wrong ones red, with gold
+    below where they differ. Every entity links to the knowledge base; questions with errors come first.
     """
     from ..evaluation.report import metrics_table, read_metrics, write_html
     from ..pipeline.scorer import METRICS
@@ -35,7 +35,7 @@ def report_cli(
     msg.table(metrics_table(metrics), header=header, divider=True, aligns=("l", *"r" * (len(header) - 1)))
     msg.text(
         f"gold, found: links. Threshold {metrics['threshold']:.4f}. "
-        f"{metrics['questions_per_second']:.0f} questions a second on this machine."
+        f"{metrics['questions_per_second']:.0f} questions/s on this machine."
     )
     errors = metrics["errors"]
     msg.text(

@@ -23,17 +23,17 @@ def threshold_cli(
         None, "--index", "-i", help="Another index of the same encoder, for the pipeline to use from now on"
     ),
     first: bool = typer.Option(
-        True, "--first/--no-first", help="Whether the best link of a text gets a lower threshold of its own"
+        True, "--first/--no-first", help="Whether the best link of a text gets its own, lower threshold"
     ),
     batch_size: int = typer.Option(128, "--batch-size", "-b", help="Questions in one batch"),
 ) -> None:
     """Find the thresholds with the best weak F1 on development questions, and write them into the pipeline.
 
-    A threshold is the least joint probability of a mention and its entity. There is one for the best link of
-    a text (a question nearly always names something) and one for the others, as far as that is better on
-    these questions; --no-first gives all the same, as in the paper. One pass over the data is enough to try
-    them all. They belong to the pipeline, to its index, to its number of candidates and to the kind of text:
-    choose them anew when one of these changes. The table is for one threshold.
+    A threshold is the minimum joint probability of a mention and its entity. The best link of a text gets its
+    own threshold if that is better on these questions (a question nearly always names something); --no-first
+    uses one for all, as in the paper. One pass over the data is enough to try them all. Thresholds depend on
+    the pipeline, its index, the number of candidates and the kind of text: choose them again when one of these
+    changes. The table is for a single threshold.
     """
     from ..evaluation.thresholds import choose_thresholds
 

@@ -60,7 +60,7 @@ def test_command_writes_docs_and_prints_counts(questions_path, tmp_path):
     output = " ".join(done.stdout.split())
     assert "20 questions, 22 gold links" in output
     assert "Kinds: plain 10, nickname 3, typo 2, several 3, none 2" in output
-    assert "do not fit" not in output
+    assert "token boundaries" not in output
 
 
 def test_misfits_are_dropped_counted_and_shown(write, tmp_path):
@@ -68,7 +68,7 @@ def test_misfits_are_dropped_counted_and_shown(write, tmp_path):
     source = write("q.jsonl", {"text": "weather in newyork or paris", "spans": spans})
     code, output = invoke(source, tmp_path / "q.spacy")
     assert code == 0
-    assert "1 gold links do not fit the tokens: not used for training, missed in tests" in output
+    assert "1 gold links do not match token boundaries: not used in training, missed in evaluation" in output
     assert "'new' in 'weather in newyork or paris'" in output
     doc = docs_of(tmp_path / "q.spacy")[0]
     assert gold_of(doc) == [("paris", "E1")]
@@ -234,14 +234,14 @@ def test_compressed_questions_that_are_partly_marked(tmp_path):
     (tmp_path / "q.jsonl.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
     code, output = invoke(tmp_path / "q.jsonl.gz", tmp_path / "q.spacy")
     assert code == 0
-    assert "1 questions are partly marked: text without a mark counts as unknown" in output
+    assert "1 questions are partly marked: unmarked text counts as unknown" in output
     assert [doc.user_data.get("complete") for doc in docs_of(tmp_path / "q.spacy")] == [False, None]
 
 
 def test_gold_ids_are_translated_to_those_of_the_catalogue(el4qa, entities, tmp_path):
     code, output = invoke(el4qa, tmp_path / "q.spacy", "--entities", entities)
     assert code == 0
-    assert "1 gold links have an id that the catalogue does not know; they keep it" in output
+    assert "1 gold links have an id that is not in the catalogue; they keep it" in output
     docs = docs_of(tmp_path / "q.spacy")
     assert [gold_of(doc) for doc in docs] == [[("rome", "E2")], [("paris", "E1"), ("atlantis", "Q404")], []]
 

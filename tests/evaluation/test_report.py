@@ -50,7 +50,7 @@ def marks(html):
 def test_help():
     result = CliRunner().invoke(app, ["elq", "report", "--help"])
     assert result.exit_code == 0
-    assert "right ones green, wrong ones red" in " ".join(result.output.split())
+    assert "correct ones green, wrong ones red" in " ".join(result.output.split())
 
 
 def test_command_prints_a_table_and_writes_the_page(trained_path, gold_docs, tmp_path):
@@ -69,7 +69,7 @@ def test_command_prints_a_table_and_writes_the_page(trained_path, gold_docs, tmp
     assert rows["several"] == ["3", "7", "7", *["1.000"] * 12]
     assert rows["none"] == ["2", "0", "0", *["-"] * 12]
     assert "Threshold 0.2000." in " ".join(done.stdout.split())
-    assert "questions a second" in " ".join(done.stdout.split())
+    assert "questions/s" in " ".join(done.stdout.split())
     text = html.read_text(encoding="utf8")
     assert "20 of 20 questions without an error" in text
     assert marks(text) == ["RIGHT"] * 22

@@ -55,7 +55,7 @@ def test_a_pipeline_without_transformer_has_no_yardstick(make_pipeline, gold_doc
 def test_long_docs(trained_path, data):
     arguments = [str(trained_path), str(data), "-b", "4", "-r", "1", "--lengths", "10,300"]
     result = CliRunner().invoke(app, ["elq", "bench", *arguments])
-    assert "tokens a doc" in result.output
+    assert "tokens/doc" in result.output
     lengths = bench(str(trained_path), data, [], repeats=1, lengths=[10, 300])["lengths"]
     assert [row["tokens"] for row in lengths] == pytest.approx([10, 300], rel=0.1)
     assert all(row["tokens_per_second"] > 0 for row in lengths)

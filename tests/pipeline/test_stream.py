@@ -37,7 +37,7 @@ def nlp(trained_path):
 
 def test_help():
     output = " ".join(invoke("--help").output.split())
-    assert "a question in, a JSON object out" in output
+    assert "one JSON object per question, in the same order" in output
     assert "--alternatives" in output
 
 
