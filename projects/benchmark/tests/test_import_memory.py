@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "import_memory.py"
+SCRIPT = Path(__file__).parents[1] / "scripts" / "import_memory.py"
 
 
 @pytest.mark.slow
