@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: all test test-slow lint clean
+.PHONY: all test test-projects test-slow lint clean
 
 all: $(VENV)/.installed
 	. $(BIN)/activate && python -m spacy project run all
@@ -11,8 +11,11 @@ all: $(VENV)/.installed
 test: $(VENV)/.installed
 	. $(BIN)/activate && ruff check . && ruff format --check . && mypy && python -m pytest
 
+test-projects: $(VENV)/.installed
+	. $(BIN)/activate && python -m pytest projects
+
 test-slow: $(VENV)/.installed
-	. $(BIN)/activate && python -m pytest -m slow
+	. $(BIN)/activate && python -m pytest -m slow && python -m pytest -m slow projects
 
 $(VENV)/.installed: setup.cfg pyproject.toml requirements-dev.txt
 	$(PYTHON) -m venv $(VENV)
