@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # a process for each core, with one thread; files of tests stay together
 PARALLEL := -n auto --maxprocesses 8 --dist loadfile
 
-.PHONY: all test test-slow lint clean
+.PHONY: all test test-projects test-slow lint clean
 
 all: $(VENV)/.installed
 	. $(BIN)/activate && python -m spacy project run all
@@ -13,8 +13,11 @@ all: $(VENV)/.installed
 test: $(VENV)/.installed
 	. $(BIN)/activate && ruff check . && ruff format --check . && mypy && OMP_NUM_THREADS=1 python -m pytest $(PARALLEL)
 
+test-projects: $(VENV)/.installed
+	. $(BIN)/activate && OMP_NUM_THREADS=1 python -m pytest $(PARALLEL) projects
+
 test-slow: $(VENV)/.installed
-	. $(BIN)/activate && OMP_NUM_THREADS=1 python -m pytest $(PARALLEL) -m slow
+	. $(BIN)/activate && OMP_NUM_THREADS=1 python -m pytest $(PARALLEL) -m slow && OMP_NUM_THREADS=1 python -m pytest -m slow projects
 
 $(VENV)/.installed: setup.cfg pyproject.toml requirements-dev.txt
 	$(PYTHON) -m venv $(VENV)
