@@ -260,9 +260,9 @@ def copy_index(index: EntityIndex, folder: Path) -> None:
 
 
 def build_index_loader(path: Path) -> Callable[[], EntityIndex]:
-    """Build what the component's `initialize` calls to get its index.
+    """Open an index when training starts: for `[initialize.components.NAME.index_loader]`.
 
-    path (Path): Folder of the index.
+    path (Path): Folder of the index, made by `spacy elq index`.
     RETURNS (Callable[[], EntityIndex]): Opens the index.
     """
     return partial(EntityIndex.open, path)

@@ -30,10 +30,12 @@ SCORE_WEIGHTS: Dict[str, Optional[float]] = {
 
 
 def make_linker_scorer(spans_key: str = "sc") -> Callable:
-    """Build the scorer of `elq_linker`.
+    """Build the scorer of the linkers: precision, recall and F1 of weak match (`elq_weak_p`, `elq_weak_r`,
+    `elq_weak_f`), strong match (`elq_strong_…`), mentions only (`elq_mentions_…`) and links only, with gold
+    mentions given (`elq_links_…`).
 
-    spans_key (str): The table that `spacy evaluate` prints is found under `spans_{spans_key}_per_type`;
-        "sc" is the key it looks for unless told otherwise with --spans-key.
+    spans_key (str): Key of the table that `spacy evaluate` prints, `spans_{spans_key}_per_type`. Change it
+        only together with `spacy evaluate --spans-key`.
     RETURNS (Callable): The scorer.
     """
     return partial(linker_score, spans_key=spans_key)
