@@ -177,6 +177,10 @@ class Errors:
         "Name the BERT that the model was made from with --bert, a folder or a hub name."
     )
     E053 = "[spacy-elq E053] {path} is there already. Name another folder, or remove it."
+    E055 = (
+        "[spacy-elq E055] The address of an entity (--kb-url) is {found!r}, expected one that begins with "
+        "http:// or https:// and has {{}} in place of the id, such as https://www.wikidata.org/wiki/{{}}"
+    )
     E054 = "[spacy-elq E054] {path} is a file; with --chunk the output is a folder of files."
     E090 = (
         "[spacy-elq E090] A transformer that was made by `spacy elq quantize` cannot be trained. Train the "

@@ -1,4 +1,4 @@
-"""The reference pages are what `scripts/reference.py` makes of the code, and the code documents everything."""
+"""The reference pages are what `scripts/reference.py` makes of the code, which documents everything."""
 
 import importlib.util
 import inspect
