@@ -98,7 +98,7 @@ def write_html(
 
 
 def check_kb_url(kb_url: str) -> None:
-    """RAISES (ELQError): If an address is not one of the web, or has no place for the id of an entity."""
+    """RAISES (ELQError): If an address is not http or https, or has no place for the id of an entity."""
     parts = urlsplit(kb_url)
     if parts.scheme not in SCHEMES or not parts.netloc or "{}" not in kb_url:
         raise ELQError(Errors.E055.format(found=kb_url))
@@ -121,7 +121,7 @@ def metrics_table(metrics: Dict[str, Any]) -> List[Tuple[str, ...]]:
 
 
 def _render(found: Doc, gold: Doc, kb_url: str) -> Tuple[bool, List[Dict[str, Any]]]:
-    """RETURNS (Tuple[bool, List[Dict[str, Any]]]): Whether all is right, and what displaCy shows."""
+    """RETURNS (Tuple[bool, List[Dict[str, Any]]]): Whether all links are right, and what displaCy shows."""
     right = [mention_of(span) for span in gold_spans(gold)]
     ents = [ent for ent in found.ents if is_linked(ent)]
     links = [mention_of(ent) for ent in ents]

@@ -355,7 +355,7 @@ class ELQLinker(IndexedLinker):
 
 
 def _count_words(spans: Array) -> Array:
-    """RETURNS (Array): (spans,) the words of each span, as far as they count for a name."""
+    """RETURNS (Array): (spans,) the number of words of each span that count for a name."""
     return np.minimum(spans[:, 1] - spans[:, 0], _MOST_WORDS)
 
 

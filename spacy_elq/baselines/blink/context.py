@@ -26,7 +26,7 @@ def build_context_tower(
     start_mark: str = "[unused0]",
     end_mark: str = "[unused1]",
 ) -> Model[MentionInput, Array]:
-    """Build the model of `elq_blink`.
+    """The context tower, the model of `elq_blink`: encodes each mention, marked, with the text around it.
 
     context_encoder (Model): `spacy-transformers.TransformerModel.v3`. Its `get_spans` is not used.
     pooling (str): The vector of a mention: "cls", that of the first word piece, as in BLINK, or "mean", the
@@ -75,7 +75,7 @@ def _find_marks(model: Model) -> Marks:
     tokenizer: Any = model.layers[0].tokenizer  # type: ignore[attr-defined]
     own = [model.attrs["start_mark"], model.attrs["end_mark"]]
     start, end = tokenizer.convert_tokens_to_ids(own)
-    # not by asking for the vocabulary, which is made anew every time
+    # not from the vocabulary, which the tokenizer builds again on every call
     for mark, id_ in zip(own, (start, end), strict=True):
         if id_ in (None, tokenizer.unk_token_id):
             raise ELQError(Errors.E079.format(mark=mark, name=model.layers[0].attrs["name"]))

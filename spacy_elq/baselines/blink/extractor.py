@@ -63,7 +63,7 @@ class Suggestion(NamedTuple):
 
 
 def build_span_extractor(tok2vec: Model) -> Model[List[Doc], TowerOutput]:
-    """Build the model of `elq_span_extractor`.
+    """The model of `elq_span_extractor`: scores every row as the start and as the end of a mention.
 
     tok2vec (Model): Gives the rows: `spacy-elq.WordPieceListener.v1`, or any spaCy tok2vec architecture.
     RETURNS (Model[List[Doc], TowerOutput]): Gives the rows and (rows, 2) start and end scores, in host
@@ -163,7 +163,7 @@ class ELQSpanExtractor(HasSettings, TrainablePipe):
         self.label = label
 
     def predict(self, docs: Iterable[Doc]) -> List[List[Suggestion]]:
-        """Find the likeliest spans of a batch, without changing the docs.
+        """Find the most likely spans of a batch, without changing the docs.
 
         docs (Iterable[Doc]): The docs.
         RETURNS (List[List[Suggestion]]): Per doc, by position.
@@ -267,5 +267,5 @@ def _characters(span: Span) -> Tuple[int, int]:
 
 
 def _no_positions(ids: Any) -> Array:
-    """Boundaries are learnt whatever the entity is."""
+    """Boundaries are learned whichever entity a mention has."""
     return np.full(len(ids), -1)

@@ -252,7 +252,7 @@ class ELQTagme(HasSettings, ScoresLinks, Pipe):
     # ------------------------------------------------------------------ on disk
 
     def to_bytes(self, *, exclude: Iterable[str] = ()) -> bytes:
-        """Serialize to bytes. The dictionary is not in them, only where it is and what it must be.
+        """Serialize to bytes, without the dictionary: only its place and its stamp.
 
         exclude (Iterable[str]): Fields to leave out: dictionary.
         RETURNS (bytes): The serialized component.
@@ -346,7 +346,7 @@ class Choice:
 
 
 def is_whole(spans: Array, probabilities: Array) -> Array:
-    """Tell spots from mere parts: a spot inside of a longer one that is at least as likely a link.
+    """Find the spots that are not mere parts of a longer spot that is at least as likely a link.
 
     spans (Array): (spots, 2) half-open token ranges, each once, by start.
     probabilities (Array): (spots,) link probabilities.
