@@ -95,9 +95,8 @@ class Errors:
 
     # The index
     E030 = (
-        "[spacy-elq E030] {path} is not an entity index: it has no meta.json. To make one:\n"
-        "  python -m spacy elq encode entities.jsonl vectors --encoder MODEL\n"
-        "  python -m spacy elq index vectors {path}"
+        "[spacy-elq E030] {path} is not an entity index: it has no meta.json. To make one: python -m spacy "
+        "elq encode entities.jsonl vectors --encoder MODEL, then python -m spacy elq index vectors {path}"
     )
     E031 = (
         "[spacy-elq E031] The index {path} is damaged: {file} {problem}. Make it again: python -m spacy "
@@ -116,11 +115,11 @@ class Errors:
         "{problem}. 'Flat' (exact) always works; 'HNSW128' is the one used in the paper."
     )
     E035 = (
-        "[spacy-elq E035] The queries have width {found}, but the index {path} has vectors of width "
-        "{expected}. Use the index that the pipeline was trained with."
+        "[spacy-elq E035] Queries of width {found} for an index of width {expected} ({path}). Use the index "
+        "that the pipeline was trained with."
     )
     E036 = (
-        "[spacy-elq E036] The entity encoder {name!r} could not be loaded, expected a folder with a "
+        "[spacy-elq E036] The entity encoder could not be loaded from {name!r}, expected a folder with a "
         "model and its tokenizer, or the name of a model on the Hugging Face hub. {problem}"
     )
     E037 = "[spacy-elq E037] `max_length` is {found}, expected 4 to {room} word pieces for this encoder."
@@ -178,7 +177,7 @@ class Errors:
     )
     E049 = (
         "[spacy-elq E049] {path} does not hold tensors written by torch.save: {problem}. If it was "
-        "downloaded, download it again."
+        "downloaded, fetch it again."
     )
     E050 = "[spacy-elq E050] {path} does not fit the published ELQ models: {problem}."
     E051 = (
@@ -306,8 +305,8 @@ class Warnings:
         "from its config: {differing}. The config is used. To keep a saved value, write it to config.cfg."
     )
     W003 = (
-        "[spacy-elq W003] The back end has {lists} lists, but there are only {count} vectors; FAISS "
-        "recommends {wanted}. IVF{fitting} would fit this catalogue."
+        "[spacy-elq W003] The back end has {lists} lists, but there are only {count} vectors; FAISS wants "
+        "{wanted}. IVF{fitting} would fit this catalogue."
     )
 
 

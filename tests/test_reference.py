@@ -3,10 +3,16 @@
 import importlib.util
 import inspect
 import re
+from dataclasses import FrozenInstanceError
 from pathlib import Path
 from typing import Optional
 
 import pytest
+import spacy
+
+from spacy_elq.core.negatives import HardNegatives
+from spacy_elq.errors import ELQError
+from spacy_elq.pipeline.settings import update_settings
 
 ROOT = Path(__file__).parent.parent
 
@@ -71,6 +77,25 @@ def test_tables_have_as_many_cells_in_every_row():
         for table in re.findall(r"(?:^\|.*\n)+", text, flags=re.M):
             widths = {len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}
             assert len(widths) == 1, table
+
+
+def test_code_of_the_settings_page_does_what_the_page_says(trained_path, tmp_path):
+    blocks = re.findall(r"(?ms)^```python\n(.*?)^```", reference.HOW_TO_SET)
+    names = {}
+    for block in blocks:
+        exec(block.replace("models/elq", str(trained_path)), names)
+    assert names["blank"].get_pipe("elq_linker").candidates == 20
+    nlp, linker = names["nlp"], names["linker"]
+    assert (linker.threshold, linker.existing_ents) == (0.5, "keep")
+    linker.temperature = 3.0  # by hand: not saved
+    nlp.to_disk(tmp_path / "saved")
+    saved = spacy.load(tmp_path / "saved").get_pipe("elq_linker")
+    assert (saved.threshold, saved.existing_ents, saved.temperature) == (0.5, "keep", 1.0)
+    with pytest.raises(FrozenInstanceError):
+        linker.decoder.threshold = 0.4
+    with pytest.raises(ELQError, match=r"E077.*negatives\.hard"):
+        update_settings(nlp, "elq_linker", {"negatives.hard": 20})
+    linker.negatives = HardNegatives(hard=20)
 
 
 # ---------------------------------------------------------------------- reading docstrings

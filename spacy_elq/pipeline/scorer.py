@@ -30,7 +30,7 @@ SCORE_WEIGHTS: Dict[str, Optional[float]] = {
 
 
 def make_linker_scorer(spans_key: str = "sc") -> Callable:
-    """Build the scorer of the linkers: precision, recall and F1 of weak match (`elq_weak_p`, `elq_weak_r`,
+    """The scorer of the linkers: precision, recall and F1 of weak match (`elq_weak_p`, `elq_weak_r`,
     `elq_weak_f`), strong match (`elq_strong_…`), mentions only (`elq_mentions_…`) and links only, with gold
     mentions given (`elq_links_…`).
 
