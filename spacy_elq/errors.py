@@ -149,7 +149,7 @@ class Errors:
         "[spacy-elq E041] {path} has no gold links: no doc has spans in the group {key!r}, or entities "
         "with a kb_id. Convert your data with: python -m spacy elq convert"
     )
-    E042 = "[spacy-elq E042] Unknown format {found!r}, expected one of: {known}."
+    E042 = "[spacy-elq E042] Unknown format {found!r}. Known: {known}."
     E043 = (
         "[spacy-elq E043] {pipeline} finds no links in {path} with a score of at least {lowest}, so "
         "there is no threshold to choose. Train longer, or check how often the gold entity is retrieved: "
@@ -176,14 +176,13 @@ class Errors:
         'key of "ids" in the catalogue.'
     )
     E049 = (
-        "[spacy-elq E049] {path} does not hold tensors written by torch.save: {problem}. If it was "
+        "[spacy-elq E049] {path} does not hold tensors that torch.save wrote: {problem}. If it was "
         "downloaded, fetch it again."
     )
     E050 = "[spacy-elq E050] {path} does not fit the published ELQ models: {problem}."
     E051 = (
-        "[spacy-elq E051] There are {vectors} vectors for {entities} entities, expected one vector per "
-        "line of the catalogue. Use vectors and a catalogue that belong together; if they do, download "
-        "them again."
+        "[spacy-elq E051] There are {vectors} vectors for {entities} entities, expected those of this "
+        "catalogue: a row for every line. Name files that belong together; if they do, fetch them again."
     )
     E052 = (
         "[spacy-elq E052] The parameters of the checkpoint do not fit the encoder {name}: {problem}. "
