@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # a process for each core, with one thread; files of tests stay together
 PARALLEL := -n auto --maxprocesses 8 --dist loadfile
 
-.PHONY: all test test-projects test-slow lint clean
+.PHONY: all test test-projects test-slow docs lint clean
 
 all: $(VENV)/.installed
 	. $(BIN)/activate && python -m spacy project run all
@@ -18,6 +18,10 @@ test-projects: $(VENV)/.installed
 
 test-slow: $(VENV)/.installed
 	. $(BIN)/activate && OMP_NUM_THREADS=1 python -m pytest $(PARALLEL) -m slow && OMP_NUM_THREADS=1 python -m pytest -m slow projects
+
+# the reference pages, from docstrings and help texts
+docs: $(VENV)/.installed
+	. $(BIN)/activate && python scripts/reference.py write
 
 $(VENV)/.installed: setup.cfg pyproject.toml requirements-dev.txt
 	$(PYTHON) -m venv $(VENV)

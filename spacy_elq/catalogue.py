@@ -1,4 +1,4 @@
-"""Read the catalogue, `entities.jsonl`: one JSON object a line, as a stream, with line numbers."""
+"""Read the catalogue, `entities.jsonl`: one JSON object per line, as a stream, with line numbers."""
 
 import json
 from pathlib import Path
@@ -43,7 +43,7 @@ def read_catalogue(path: Union[str, Path], *, ids: str = "wikidata") -> Iterator
 
 
 def count_entities(path: Union[str, Path]) -> int:
-    """RETURNS (int): How many entities a catalogue has, without a look at them."""
+    """RETURNS (int): The number of entities in a catalogue, without parsing them."""
     if not Path(path).is_file():
         raise ELQError(Errors.E022.format(path=path, hint="Expected a catalogue in JSONL."))
     with Path(path).open("rb") as file_:
@@ -51,7 +51,7 @@ def count_entities(path: Union[str, Path]) -> int:
 
 
 def entity_from_dict(record: Dict[str, Any]) -> Entity:
-    """Make an entity of a checked record, leaving out what is not part of one."""
+    """Make an entity from a checked record, ignoring other fields."""
     fields = {key: value for key, value in record.items() if key in FIELDS and value is not None}
     return Entity(**{**fields, "aliases": tuple(fields.get("aliases", ()))})
 

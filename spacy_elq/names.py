@@ -14,7 +14,7 @@ _SHORTEST_SKELETON = 3
 def normalize_name(text: str) -> str:
     """Reduce a name to what people type: lower case, no accents, no punctuation, no article in front.
 
-    RETURNS (str): The name, or "" if nothing is left of it.
+    RETURNS (str): The normalized name, or "" if nothing is left.
     """
     words = [word for word, _, _ in find_words(text)]
     return " ".join(words[1:] if len(words) > 1 and words[0] in _ARTICLES else words)

@@ -15,11 +15,11 @@ class Entity:
 
     id (str): Identifier, unique in the catalogue: what `kb_id_` will hold.
     title (str): Name shown to people.
-    description (str): A sentence or a paragraph that tells it apart.
+    description (str): A sentence or paragraph that distinguishes it from others.
     aliases (Tuple[str, ...]): Other names.
     label (str): Entity label for `ent.label_`, or "" for the component's setting.
     ids (Dict[str, str]): The same entity in other id systems.
-    popularity (float): How often it is spoken of, such as the number of links to its page.
+    popularity (float): How often it is mentioned, such as the number of links to its page.
     """
 
     id: str
@@ -101,7 +101,7 @@ class Encoder(Protocol):
 
     @property
     def fingerprint(self) -> str:
-        """RETURNS (str): The same for two encoders if they give the same vectors."""
+        """RETURNS (str): Equal for two encoders that give the same vectors."""
 
     @property
     def settings(self) -> Dict[str, Any]:

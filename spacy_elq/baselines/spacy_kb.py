@@ -23,13 +23,15 @@ from .tagme.spotting import name_key
 def build_kb_loader(
     dictionary: Path, index: Path, width: int = 64, candidates: int = 20
 ) -> Callable[[Vocab], InMemoryLookupKB]:
-    """Build what `initialize` of spaCy's `entity_linker` calls to get its knowledge base.
+    """A knowledge base for spaCy's own `entity_linker`, made from a dictionary of anchors and an index: for
+    `[initialize.components.entity_linker.kb_loader]`.
 
-    dictionary (Path): Folder that `spacy elq dictionary` made. Its names become aliases, under the numbers by
-        which they are looked up (`spacy-elq.NameCandidates.v1`), their commonness the prior probabilities.
-    index (Path): Folder of the index of the same catalogue. The vectors of entities are its own, reduced.
-    width (int): Length of the reduced vectors, `entity_vector_length` of the component.
-    candidates (int): How many of the most common entities of a name are taken.
+    dictionary (Path): Folder of the dictionary, made by `spacy elq dictionary`. Its names become aliases,
+        found by `spacy-elq.NameCandidates.v1`, and their commonness becomes the prior probabilities.
+    index (Path): Folder of an index of the same catalogue. Its vectors, reduced to `width`, become the entity
+        vectors.
+    width (int): Length of the reduced vectors, equal to `entity_vector_length` of the component.
+    candidates (int): Maximum number of entities per name, most common first.
     RETURNS (Callable[[Vocab], InMemoryLookupKB]): Makes the knowledge base.
     """
     return partial(load_kb, dictionary=dictionary, index=index, width=width, candidates=candidates)
@@ -83,10 +85,10 @@ def reduce_width(vectors: Array, width: int, *, sample: int = 20000) -> Array:
 
 
 def build_name_candidates() -> Callable[[KnowledgeBase, Span], Iterable[Candidate]]:
-    """Build `get_candidates` of spaCy's `entity_linker` for such a knowledge base.
+    """Look up candidates in a knowledge base made by `spacy-elq.DictionaryKB.v1`, ignoring case, accents,
+    punctuation and articles: for `get_candidates` of spaCy's `entity_linker`.
 
-    RETURNS (Callable[[KnowledgeBase, Span], Iterable[Candidate]]): Finds the candidates of a span, whatever
-        its case, accents, punctuation and article.
+    RETURNS (Callable[[KnowledgeBase, Span], Iterable[Candidate]]): Finds the candidates of a span.
     """
     return find_candidates
 

@@ -21,15 +21,21 @@ def report_cli(
     kb_url: str = typer.Option(
         "https://www.wikidata.org/wiki/{}", "--kb-url", help="URL of an entity, {} for its id"
     ),
+    training: Optional[Path] = typer.Option(
+        None, "--training", help="Training log to draw on the page (JSONL, `paths.log` of the config)"
+    ),
 ) -> None:
     """Show the metrics of an evaluation as a table, and the links as an HTML page.
 
     The page shows every question with its links (displaCy): correct ones green, wrong ones red, with gold
     below where they differ. Every entity links to the knowledge base; questions with errors come first.
+    With --training, charts of loss and weak F1 by training step are shown above them.
     """
     from ..evaluation.report import metrics_table, read_metrics, write_html
     from ..pipeline.scorer import METRICS
 
+    if training is not None and html_path is None:
+        raise typer.BadParameter("the curve is drawn on the page, so --html is needed", param_hint="--training")
     metrics = read_metrics(metrics_path)
     header = ("", "questions", "gold", "found", *(f"{name} {x}" for name in METRICS for x in "PRF"))
     msg.table(metrics_table(metrics), header=header, divider=True, aligns=("l", *"r" * (len(header) - 1)))
@@ -44,5 +50,5 @@ def report_cli(
         f"ones, {len(errors['extra'])} extra mentions."
     )
     if html_path is not None:
-        write_html(metrics_path, data_path, html_path, kb_url=kb_url)
+        write_html(metrics_path, data_path, html_path, kb_url=kb_url, training=training)
         msg.good(f"Page: {html_path}")

@@ -14,17 +14,18 @@ _LEAST, _SMALLEST = np.finfo("float64").min, np.finfo("float64").tiny
 
 @dataclass(frozen=True)
 class Decoder:
-    """Which mentions become links, and how many are looked at.
+    """Which mentions become links, and how many mentions and candidates are considered.
 
-    threshold (float): Least score of a link, from 0 to 1: the joint probability of mention and entity, exp(γ)
-        of the paper. `spacy elq threshold` chooses it.
-    first_threshold (Optional[float]): A lower one for the best link of a doc, for texts that nearly always
-        name something, such as questions. None matches the paper: the same for every link.
-    candidates (int): Entities retrieved per mention. The threshold depends on it.
-    max_length (int): Longest mention: in rows (word pieces or tokens) for `elq_linker`, in words for
-        `elq_tagme`, in tokens for `elq_blink`.
-    mention_limit (int): Most mentions per doc that are looked up, best first, before overlaps are removed. 0
-        is no limit, as in the paper; its published code has 50.
+    threshold (float): Minimum score of a link, from 0 to 1. The score is the joint probability of mention and
+        entity; the paper's γ is the logarithm of this threshold. `spacy elq threshold` chooses it.
+    first_threshold (Optional[float]): A lower threshold for the best link of a doc, for texts that nearly
+        always mention an entity, such as questions. null uses `threshold` for every link, which matches the
+        paper.
+    candidates (int): Entities retrieved per mention. Choose the threshold again after changing it.
+    max_length (int): Longest mention: in rows (word pieces or tokens) for `elq_linker`, in tokens for
+        `elq_blink`, in words for `elq_tagme`.
+    mention_limit (int): Maximum number of mentions per doc that are looked up, best first, before overlaps
+        are removed. 0 means no limit, which matches the paper; its published code uses 50.
     """
 
     threshold: float = 0.2

@@ -67,15 +67,16 @@ LINKING_LOSSES = {"softmax": softmax_linking_loss, "binary": binary_linking_loss
 class Loss:
     """What training minimizes. The defaults match the paper.
 
-    linking (str): "softmax" over the competing entities as in the paper, or "binary" cross-entropy of each as
-        in its published code.
-    mention_weight (float): Weight of the mention loss beside the linking loss, 1 in the paper. The one is a
-        mean over spans, of which hardly any is a mention, the other over mentions.
-    unmarked (str): What the mention loss makes of unmarked text where not every mention is marked
-        (`complete: false`, as in Wikipedia). "ignore" takes a span for wrong only if it overlaps a marked
-        mention; "unnamed" also if no entity of the index has that name, or if it is lower case in a text with
-        capitals; "proper" does the same and ignores marked mentions in lower case, so that names are learnt,
-        not common nouns; "negative" takes every unmarked span for wrong.
+    linking (str): "softmax" over the competing entities, as in the paper, or "binary" cross-entropy per
+        entity, as in its published code.
+    mention_weight (float): Weight of the mention loss relative to the linking loss, 1 in the paper. The
+        mention loss is averaged over all spans, most of which are not mentions; the linking loss over
+        mentions.
+    unmarked (str): Which unmarked spans are negatives of the mention loss in texts where not every mention is
+        marked (`"complete": false`, such as Wikipedia sentences). "ignore": only those that overlap a marked
+        mention. "unnamed": also those whose text is not the name of any entity in the index, and lower-case
+        spans in a text with capitals. "proper": as "unnamed", and marked mentions in lower case are ignored,
+        so that names are learned, not common nouns. "negative": all of them.
     """
 
     linking: str = "softmax"

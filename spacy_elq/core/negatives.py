@@ -15,10 +15,11 @@ Negatives = Callable[[Array, Array, Search], Tuple[Array, Array, Array]]
 
 @dataclass(frozen=True)
 class HardNegatives:
-    """The negatives of the paper: searched in the live index, in every batch.
+    """The entities that compete with the gold entity in training. Hard negatives are searched in the live
+    index, in every batch, as in the paper.
 
-    hard (int): How many of the most similar wrong entities of the index each mention gets.
-    in_batch (bool): Whether the gold entities of the other mentions of the batch compete too.
+    hard (int): Hard negatives per mention: the most similar wrong entities in the index.
+    in_batch (bool): Whether the gold entities of the other mentions in the batch compete too.
     """
 
     hard: int = 10

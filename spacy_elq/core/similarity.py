@@ -1,5 +1,5 @@
-"""How similar a mention and an entity are: the inner product of their vectors, names and popularity. The one
-place for search and for the loss.
+"""How similar a mention and an entity are: the inner product of their vectors, plus names and popularity.
+Search and loss both use it.
 """
 
 from dataclasses import dataclass
@@ -15,20 +15,19 @@ Term = Union[Array, float]
 
 @dataclass(frozen=True)
 class Prior:
-    """What counts for an entity beside its vector. The defaults match the paper: nothing does.
+    """What an entity's names and popularity add to the similarity of its vector, and the temperature. With
+    the defaults only the vector counts, which matches the paper.
 
-    name_weight (float): Added to the similarity of entities whose title equals the mention text (but for
-        case, accents and punctuation), half of it for a similar spelling, in training and prediction.
-    alias_share (float): The share of `name_weight` for another name than the title, at least that of a
-        similar spelling. Below 1 it prefers the entity whose title is the plain name, which in Wikipedia is
-        the best known one.
-    popularity_weight (float): Added to the similarity of an entity per e-fold of its popularity in the
-        catalogue, in training and prediction.
-    mention_name_weight (float): Added to the mention score of a span whose text is a name of any entity, per
-        word up to the fourth: the longer a name, the less it stands there by chance. In training and
-        prediction.
-    temperature (float): Divides similarities at prediction, before they become probabilities. Above 1 the
-        entity counts less beside the mention, and doubt shows sooner.
+    name_weight (float): Added to the similarity of entities whose title equals the mention text (ignoring
+        case, accents and punctuation); half of it for a similar spelling. In training and prediction.
+    alias_share (float): Share of `name_weight` for names other than the title, from 0.5 to 1. Below 1 it
+        prefers the entity whose title is the plain name, in Wikipedia the best known one.
+    popularity_weight (float): Weight of log(1 + popularity), which is added to the similarity of an entity.
+        In training and prediction.
+    mention_name_weight (float): Added to the mention score of a span whose text is a name of any entity, once
+        per word, up to four: a longer name is less likely to occur by chance. In training and prediction.
+    temperature (float): Divides similarities at prediction, before they become probabilities. Above 1,
+        probabilities are less extreme, and ambiguous mentions score lower.
     """
 
     name_weight: float = 0.0

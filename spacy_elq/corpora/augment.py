@@ -18,9 +18,9 @@ _SHORTEST = 4
 
 
 def build_typo_augmenter(level: float = 0.2, gold_key: str = GOLD_KEY) -> Augmenter:
-    """Build a corpus augmenter that misspells names.
+    """Put typos into mentions.
 
-    level (float): Share of the questions with gold links that get a typo in each of their mentions.
+    level (float): Share of the questions with gold links that get a typo in every mention.
     gold_key (str): Span group of the reference docs with the gold links.
     RETURNS (Augmenter): The augmenter, for `[corpora.train.augmenter]`.
     """
@@ -39,12 +39,11 @@ def add_typos(nlp: Language, example: Example, *, level: float, gold_key: str) -
 
 
 def build_clip_augmenter(shortest: int = 5, longest: int = 15, gold_key: str = GOLD_KEY) -> Augmenter:
-    """Build a corpus augmenter that cuts sentences to the length of questions.
+    """Cut sentences to the length of questions. Every time a different piece around one of the gold links is
+    taken; links are never split.
 
-    Each time another piece is taken, around one of the gold links; links are never cut in two.
-
-    shortest (int): Tokens of the shortest piece.
-    longest (int): Tokens of the longest piece, but for a link at its edge.
+    shortest (int): Minimum number of tokens of a piece.
+    longest (int): Maximum number of tokens of a piece, not counting the rest of a link at its edge.
     gold_key (str): Span group of the reference docs with the gold links.
     RETURNS (Augmenter): The augmenter, for `[corpora.train.augmenter]`.
     """

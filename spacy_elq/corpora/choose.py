@@ -11,7 +11,7 @@ from .base import Question, QuestionSpan, Report
 
 
 def read_ids(path: Path) -> Set[str]:
-    """RETURNS (Set[str]): The question ids of a JSON list, or of a text with one a line."""
+    """RETURNS (Set[str]): The question ids of a JSON list, or of a text file with one per line."""
     if not path.is_file():
         raise ELQError(Errors.E022.format(path=path, hint="Expected a list of question ids."))
     try:

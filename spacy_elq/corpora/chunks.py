@@ -14,12 +14,13 @@ from ..errors import ELQError, Errors
 def build_chunked_corpus(
     path: Path, seed: int = 0, augmenter: Optional[Callable] = None
 ) -> Callable[[Language], Iterator[Example]]:
-    """Build the reader `spacy-elq.ChunkedCorpus.v1`, for `max_epochs = -1`.
+    """Read one file of a large corpus per epoch, so that it is never in memory as a whole. Needs
+    `max_epochs = -1`.
 
-    path (Path): Folder of .spacy files, such as `spacy elq convert --chunk` writes, or of several such
-        folders, which then take turns; or one file.
-    seed (int): For the order of the questions within a chunk.
-    augmenter (Optional[Callable]): As in `spacy.Corpus.v1`, but applied anew every epoch.
+    path (Path): Folder of .spacy files, as written by `spacy elq convert --chunk`; or a folder of several
+        such folders, which take turns; or one file.
+    seed (int): Seed for the order of the questions within a file.
+    augmenter (Optional[Callable]): As in `spacy.Corpus.v1`, but applied again every epoch.
     RETURNS (Callable[[Language], Iterator[Example]]): Each call gives the next file, shuffled; after the
         last one it begins again.
     """

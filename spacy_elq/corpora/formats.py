@@ -15,7 +15,7 @@ _MARK = re.compile(r"\[([^\[\]]+)\]\(([^()\s]+)\)")
 
 
 def read_marked(path: Path) -> Iterator[Question]:
-    """Plain text, a question a line, mentions marked as `[text](id)`.
+    """Plain text, one question per line, mentions marked as `[text](id)`.
 
     A line that begins with "#" names the kind of the questions below it.
     """
@@ -73,7 +73,7 @@ def read_elq(path: Path) -> Iterator[Question]:
     """The training files of the published ELQ code (`tokenized/*.jsonl`): `id`, `text`, `mentions` (character
     ranges, half-open) and `entity`, the titles of their entities, which become the ids.
 
-    The word pieces beside them (`tokenized_text_ids`, `tokenized_mention_idxs`) say the same once more.
+    The word pieces beside them (`tokenized_text_ids`, `tokenized_mention_idxs`) repeat the same.
     """
     for number, record in _records(path):
         if not isinstance(record.get("text"), str):
@@ -212,6 +212,6 @@ def _lines(path: Path) -> Iterator[Tuple[int, str]]:
 
 
 def _error(path: Path, where: Union[int, str], problem: str, found: str) -> ELQError:
-    # a number is that of a line
+    # a number is a line number
     place = f"line {where}" if isinstance(where, int) else where
     return ELQError(Errors.E040.format(path=path, where=place, problem=problem, found=found[:120]))

@@ -1,4 +1,4 @@
-"""Two corpora in one, so that what was learnt from the one is not lost while the other is learnt."""
+"""Two corpora in one, so that what was learned from one is not forgotten while learning from the other."""
 
 import random
 from dataclasses import dataclass
@@ -14,12 +14,13 @@ Reader = Callable[[Language], Iterable[Example]]
 def build_mixed_corpus(
     corpus: Reader, other: Reader, share: float = 1.0, seed: int = 0
 ) -> Callable[[Language], Iterator[Example]]:
-    """Build the reader `spacy-elq.MixedCorpus.v1`, for `max_epochs = -1`.
+    """Mix a part of another corpus into every epoch, so that what was learned from it is not forgotten. Needs
+    `max_epochs = -1`.
 
-    corpus (Reader): Given whole every epoch.
-    other (Reader): Goes with it in part, such as the next chunk of a `spacy-elq.ChunkedCorpus.v1`.
-    share (float): How many examples of the other corpus there are for each of the first.
-    seed (int): For the order.
+    corpus (Reader): The corpus that is read completely in every epoch.
+    other (Reader): The corpus that is mixed in, such as a `spacy-elq.ChunkedCorpus.v1`.
+    share (float): Number of examples of the other corpus per example of the first.
+    seed (int): Seed for the order of the examples.
     RETURNS (Callable[[Language], Iterator[Example]]): Each call gives both, shuffled.
     """
     return MixedCorpus(corpus, other, share, seed)

@@ -64,7 +64,7 @@ def evaluate(
 
 
 def predictions_path(metrics_path: Path) -> Path:
-    """RETURNS (Path): Where the linked docs are that belong to a file of metrics."""
+    """RETURNS (Path): The file with the linked docs of a metrics file."""
     return metrics_path.with_suffix(".linked.spacy")
 
 
@@ -80,8 +80,8 @@ def _measure(examples: List[Example], linker: Linker) -> Dict[str, Any]:
 
 
 def _split(examples: List[Example], ids: Set[str]) -> Dict[str, List[Example]]:
-    """Unseen: questions with gold links of which training knew no entity. Seen: the others with gold
-    links. Questions without gold links are in neither.
+    """Unseen: questions none of whose gold entities occur in training. Seen: the others with gold links.
+    Questions without gold links are in neither.
     """
     groups: Dict[str, List[Example]] = {"seen": [], "unseen": []}
     for example in examples:
@@ -145,7 +145,7 @@ def _is_nested(a: str, b: str) -> bool:
 
 
 def _index(linker: Linker) -> Entities:
-    assert linker.index is not None  # a pipeline without one does not get as far as here
+    assert linker.index is not None  # a pipeline without one has failed before
     return linker.index
 
 

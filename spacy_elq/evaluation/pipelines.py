@@ -36,7 +36,7 @@ def load_pipeline(path: str) -> Tuple[Language, Linker]:
 
 
 def find_linker(nlp: Language, path: str) -> Linker:
-    """RETURNS (Linker): The first component of a pipeline that is one."""
+    """RETURNS (Linker): The first linker of a pipeline."""
     for _, pipe in nlp.pipeline:
         if isinstance(pipe, EntityLinker):
             return KBLinker(pipe)
@@ -52,16 +52,16 @@ def read_docs(path: Path, nlp: Language) -> List[Doc]:
         raise ELQError(Errors.E022.format(path=path, hint=hint))
     try:
         return list(DocBin().from_disk(path).get_docs(nlp.vocab))
-    except Exception as err:  # whatever zlib and msgpack make of a file that is something else
+    except Exception as err:  # zlib and msgpack raise anything on other files
         problem = f"it is not a .spacy file ({err})"
         hint = "Make one with: python -m spacy elq convert"
         raise ELQError(Errors.E023.format(path=path, problem=problem, hint=hint)) from None
 
 
 def read_gold(path: Path, nlp: Language) -> List[Example]:
-    """Read gold docs and give each an unprocessed twin.
+    """Read gold docs and pair each with an unprocessed copy.
 
-    RETURNS (List[Example]): Not empty of gold links.
+    RETURNS (List[Example]): At least one of them has gold links.
     """
     docs = read_docs(path, nlp)
     if not any(map(gold_spans, docs)):
@@ -78,7 +78,7 @@ def process(nlp: Language, examples: List[Example], *, batch_size: int, desc: st
 
 
 def save_pipeline(nlp: Language, path: Path) -> None:
-    """Save a pipeline so that a folder that is there is replaced when the new one is complete."""
+    """Save a pipeline. An existing folder is only replaced when the new one is complete."""
     path = path.absolute()
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_name(f".{path.name}.new-{os.getpid()}")

@@ -12,7 +12,7 @@ from .pipelines import load_pipeline, process, read_gold
 def recall(pipeline: str, data_path: Path, *, ks: List[int], batch_size: int = 128) -> Dict[str, Any]:
     """Measure recall@k over the gold mentions whose entity is in the index.
 
-    RETURNS (Dict[str, Any]): "recall" by k, and how many mentions were counted or left out.
+    RETURNS (Dict[str, Any]): "recall" by k, and how many mentions were counted and left out.
     """
     nlp, linker = load_pipeline(pipeline)
     examples = read_gold(data_path, nlp)

@@ -2,7 +2,8 @@
 
 from html import escape
 from pathlib import Path
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, Optional, Tuple
+from urllib.parse import quote, urlsplit
 
 import spacy
 import srsly
@@ -13,10 +14,39 @@ from ..corpora.base import KIND
 from ..corpora.gold import gold_spans
 from ..errors import ELQError, Errors
 from ..pipeline.scorer import METRICS, is_linked, is_weak_match, match, mention_of
+from .curve import STYLE, draw_training, read_log
 from .metrics import predictions_path
 from .pipelines import read_docs
 
 COLORS = {"RIGHT": "#b6e3b6", "WRONG": "#f5b7b1", "GOLD": "#cfe2f3"}
+SCHEMES = ("http", "https")
+# the parts of an address that an id may have
+_SAFE = "/:@!$&'()*+,;="
+_ENT = """<mark style="background: {bg}">{text} <small>{label} {link}</small></mark>"""
+_PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<meta name="color-scheme" content="light dark">
+<title>{title}</title>
+<style>
+body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }}
+figure {{ margin: 0 0 2rem }}
+figure h2 {{ font-size: 1rem; margin: 0; opacity: 0.7 }}
+mark {{ color: #111; padding: 0.3em 0.5em; border-radius: 0.35em }}
+mark small {{ font-weight: bold }}
+mark a {{ color: inherit; font-weight: normal }}
+{style}
+</style>
+</head>
+<body>
+<h1>{title}</h1>
+{curve}
+{questions}
+</body>
+</html>
+"""
 
 
 def read_metrics(path: Path) -> Dict[str, Any]:
@@ -35,12 +65,19 @@ def read_metrics(path: Path) -> Dict[str, Any]:
     raise ELQError(Errors.E023.format(path=path, problem=problem, hint=hint))
 
 
-def write_html(metrics_path: Path, data_path: Path, html_path: Path, *, kb_url: str) -> None:
-    """Write the page.
+def write_html(
+    metrics_path: Path, data_path: Path, html_path: Path, *, kb_url: str, training: Optional[Path] = None
+) -> None:
+    """Write the page: the training curve, if there is a log, and every question, those with errors first.
 
     metrics_path (Path): The metrics; the linked docs are beside them.
     data_path (Path): The gold docs.
+    html_path (Path): The page.
+    kb_url (str): Address of an entity, http or https, with {} in place of its id.
+    training (Optional[Path]): Log of the training; see `curve.read_log`.
     """
+    check_kb_url(kb_url)
+    curve = draw_training(read_log(training)) if training is not None else ""
     nlp = spacy.blank("en")
     predicted = predictions_path(metrics_path)
     linked, gold = read_docs(predicted, nlp), read_docs(data_path, nlp)
@@ -49,12 +86,22 @@ def write_html(metrics_path: Path, data_path: Path, html_path: Path, *, kb_url: 
     blocks = [_render(*pair, kb_url) for pair in zip(linked, gold, strict=True)]
     blocks.sort(key=lambda block: block[0])
     n_right = sum(1 for is_right, _ in blocks if is_right)
-    page = [parsed for _, group in blocks for parsed in group]
-    options = {"colors": COLORS}
-    html = displacy.render(page, style="ent", manual=True, page=True, options=options)
-    title = f"<h1>{n_right} of {len(blocks)} questions without an error</h1>"
+    options = {"colors": COLORS, "template": _ENT}
+    figures = [
+        f"<figure>{displacy.render(group, style='ent', manual=True, jupyter=False, options=options)}</figure>"
+        for _, group in blocks
+    ]
+    title = f"{n_right} of {len(blocks)} questions without an error"
+    html = _PAGE.format(title=title, style=STYLE if curve else "", curve=curve, questions="\n".join(figures))
     html_path.parent.mkdir(parents=True, exist_ok=True)
-    html_path.write_text(html.replace("<figure", f"{title}<figure", 1), encoding="utf8")
+    html_path.write_text(html, encoding="utf8")
+
+
+def check_kb_url(kb_url: str) -> None:
+    """RAISES (ELQError): If an address is not http or https, or has no place for the id of an entity."""
+    parts = urlsplit(kb_url)
+    if parts.scheme not in SCHEMES or not parts.netloc or "{}" not in kb_url:
+        raise ELQError(Errors.E055.format(found=kb_url))
 
 
 def metrics_table(metrics: Dict[str, Any]) -> List[Tuple[str, ...]]:
@@ -74,14 +121,14 @@ def metrics_table(metrics: Dict[str, Any]) -> List[Tuple[str, ...]]:
 
 
 def _render(found: Doc, gold: Doc, kb_url: str) -> Tuple[bool, List[Dict[str, Any]]]:
-    """RETURNS (Tuple[bool, List[Dict[str, Any]]]): Whether all is right, and what displaCy shows."""
+    """RETURNS (Tuple[bool, List[Dict[str, Any]]]): Whether all links are right, and what displaCy shows."""
     right = [mention_of(span) for span in gold_spans(gold)]
     ents = [ent for ent in found.ents if is_linked(ent)]
     links = [mention_of(ent) for ent in ents]
     pairs = match(right, links, is_weak_match)
     hits = {p for _, p in pairs}
     is_right = len(pairs) == len(right) == len(links)
-    kind = gold.user_data.get(KIND, "")
+    kind = escape(str(gold.user_data.get(KIND, "")))  # displaCy does not escape titles
     shown = [
         _ent(start, end, "RIGHT" if i in hits else "WRONG", id_, ents[i]._.elq_title, kb_url)
         for i, (start, end, id_) in enumerate(links)
@@ -94,11 +141,7 @@ def _render(found: Doc, gold: Doc, kb_url: str) -> Tuple[bool, List[Dict[str, An
 
 
 def _ent(start: int, end: int, label: str, id_: str, title: str, kb_url: str) -> Dict[str, Any]:
-    shown = escape(f"{title} {id_}".strip())  # displaCy escapes the text of a doc, but not this
-    return {
-        "start": start,
-        "end": end,
-        "label": label,
-        "kb_id": shown,
-        "kb_url": escape(kb_url.format(id_)),
-    }
+    # displaCy escapes the text of a doc, but nothing else
+    address = escape(kb_url.replace("{}", quote(id_, safe=_SAFE)))
+    link = f'<a href="{address}">{escape(f"{title} {id_}".strip())}</a>'
+    return {"start": start, "end": end, "label": label, "params": {"link": link}}

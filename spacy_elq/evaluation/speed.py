@@ -1,4 +1,4 @@
-"""The speed of a pipeline beside the bare forward pass of its encoder, and where the time goes."""
+"""The speed of a pipeline compared with the bare forward pass of its encoder, and where the time goes."""
 
 import contextlib
 import itertools
@@ -23,7 +23,7 @@ STAGES = ("tokenizer", "encoder", "mentions", "search", "decode", "annotation", 
 _MB = 1e6
 
 
-# so many questions are run by the pipeline, then by the yardstick: a machine is quicker now and slower then
+# questions that the pipeline, then the bare encoder, processes in turn, as a machine's speed varies over time
 _BLOCK = 64
 
 
@@ -40,7 +40,7 @@ def bench(
     """Measure a pipeline.
 
     RETURNS (Dict[str, Any]): Threads, questions, entities, seconds to load it, peak memory of this process
-        and, in "runs", figures for each batch size, in "lengths" for docs of so many tokens.
+        and, in "runs", figures for each batch size, in "lengths" for docs of a given number of tokens.
     """
     subject = _prepare(pipeline, data_path, limit=limit)
     threads.set_threads(n_threads)
@@ -65,7 +65,7 @@ def bench_in_turn(
     limit: int = 500,
     repeats: int = 3,
 ) -> List[List[Dict[str, Any]]]:
-    """Measure several pipelines in one run, each in turn with the others.
+    """Measure several pipelines in one run, taking turns.
 
     RETURNS (List[List[Dict[str, Any]]]): Of each pipeline, the "runs" of `bench`.
     """
@@ -135,7 +135,7 @@ def _measure(subject: _Subject, batch_size: int) -> Dict[str, float]:
 
 
 def _sum_up(measured: List[Dict[str, float]], batch_size: int, questions: int) -> Dict[str, Any]:
-    """RETURNS (Dict[str, Any]): Seconds a question by stage and of the bare forward pass, and their ratio."""
+    """RETURNS (Dict[str, Any]): Seconds per question by stage and of the forward pass, and their ratio."""
     totals = [sum(m[stage] for stage in STAGES) for m in measured]
     bare = [m["forward"] for m in measured if "forward" in m]
     ratios = [total / own for total, own in zip(totals, bare, strict=False)]
@@ -150,7 +150,7 @@ def _sum_up(measured: List[Dict[str, float]], batch_size: int, questions: int) -
 
 
 def _run_length(nlp: Language, texts: List[str], tokens: int, *, repeats: int) -> Dict[str, float]:
-    """RETURNS (Dict[str, float]): Tokens a second of a doc of so many tokens."""
+    """RETURNS (Dict[str, float]): Tokens/s on a doc of a given number of tokens."""
     words = itertools.chain.from_iterable([w.text for w in nlp.make_doc(t)] for t in itertools.cycle(texts))
     text = " ".join(itertools.islice(words, tokens))
     length = len(nlp.make_doc(text))
@@ -163,7 +163,7 @@ def _run_length(nlp: Language, texts: List[str], tokens: int, *, repeats: int) -
 
 
 def _peak_mb() -> Optional[float]:
-    """RETURNS (Optional[float]): What was resident at the most, where the system says (Linux)."""
+    """RETURNS (Optional[float]): Peak resident memory in MB, where the system reports it (Linux)."""
     status = Path("/proc/self/status")
     if not status.is_file():
         return None

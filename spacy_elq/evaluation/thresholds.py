@@ -29,8 +29,8 @@ def choose_thresholds(
 ) -> Dict[str, Any]:
     """Choose thresholds and save the pipeline with them.
 
-    index_path (Optional[Path]): An index to take the place of the one that the pipeline has.
-    first (bool): Whether the best link of a doc may have a threshold of its own.
+    index_path (Optional[Path]): An index to use instead of the pipeline's own.
+    first (bool): Whether the best link of a doc may get a lower threshold.
     RETURNS (Dict[str, Any]): The thresholds chosen and the one before, F1, and a few rows to look at.
     """
     nlp, linker = load_pipeline(pipeline)

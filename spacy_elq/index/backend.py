@@ -23,11 +23,11 @@ CODED, CODED_IF_LARGE = (5, 7), (4, 6)
 HNSW_SETTINGS = {"efConstruction": 200, "efSearch": 256}
 # a small graph over compressed vectors has to be searched more widely than the paper's
 COMPRESSED_EF_SEARCH = 400
-# of a back end that does not keep the vectors as they are, so many candidates are scored exactly
+# candidates that are scored exactly, for back ends that compress the vectors
 RESCORE = 100
-# where a second code refines the first, so many are, and so many times as many are looked at again
+# the same where a second code refines the first, and how many times as many the second code rescores
 REFINED, REFINED_IF_LARGE = (200, 5), (100, 40)
-# of the lists of an IVF index, one in so many is looked at
+# one in this many lists of an IVF index is searched
 IVF_SHARE = 16
 _VECTORS_PER_LIST = 39  # fewer are too few to learn the lists from, says FAISS
 _CHUNK = 8192
@@ -44,18 +44,18 @@ def default_factory(count: int, width: int) -> str:
 
 
 def _main_directions(width: int, twelfths: int) -> int:
-    """RETURNS (int): About so many twelfths of the directions of vectors, an even number."""
+    """RETURNS (int): About this many twelfths of the dimensions of the vectors, an even number."""
     return min(16 * -(-width * twelfths // 192), width - width % 2)
 
 
 def plan_backend(
     shape: Tuple[int, ...], *, factory: str, widths: Optional[Mapping[str, int]] = None
 ) -> Tuple[Dict[str, Any], int]:
-    """Find out what a back end would be, before anything is built.
+    """Plan a back end before anything is built.
 
     shape (Tuple[int, ...]): (entities, width) of the vectors.
     factory (str): Any factory string of FAISS.
-    widths (Optional[Mapping[str, int]]): How wide a search is, in the place of the defaults: "efSearch" of a
+    widths (Optional[Mapping[str, int]]): How wide a search is, instead of the defaults: "efSearch" of a
         graph, "nprobe" of lists, "rescore" candidates that are scored exactly.
     RETURNS (Tuple[Dict[str, Any], int]): Its settings, and about how many bytes its file will have.
     """
@@ -127,10 +127,10 @@ def read_hnsw_settings(path: Path, shape: Tuple[int, ...]) -> Dict[str, Any]:
 
 
 class FaissBackend:
-    """Finds the entities with the largest inner product. It only finds: the caller scores."""
+    """Finds the entities with the largest inner product. It does not score them: the caller does."""
 
     def __init__(self, vectors: Array, path: Optional[Path], settings: Mapping[str, Any]) -> None:
-        """Use a FAISS file, or the vectors themselves where there is none.
+        """Open a FAISS file, or use the vectors themselves if there is none.
 
         vectors (Array): (entities, width) float32, memory-mapped.
         path (Optional[Path]): What `build_backend` wrote.
@@ -164,7 +164,7 @@ def _create(shape: Tuple[int, ...], factory: str) -> Any:
 
 
 def _train(index: Any, vectors: Array) -> None:
-    """Let an index learn what it needs to, from a sample of the vectors that is the same every time."""
+    """Train an index on a sample of the vectors, the same sample every time."""
     count = len(vectors)
     wanted = max([_VECTORS_PER_LIST * part.nlist for part in _parts(index) if _is_ivf(part)], default=0)
     if wanted > count:
@@ -189,7 +189,7 @@ def _keep_origin(chain: Any) -> None:
 
 
 def _inside(index: Any, names: Sequence[str]) -> Iterator[Any]:
-    """YIELDS (Any): An index, and what is inside of it under these names."""
+    """YIELDS (Any): An index, and the indexes inside it under these names."""
     index = faiss.downcast_index(index)
     yield index
     for name in names:
@@ -204,7 +204,7 @@ def _parts(index: Any) -> List[Any]:
 
 
 def _stored(index: Any) -> List[Any]:
-    """RETURNS (List[Any]): An index and those inside of it down to those that have codes of the vectors."""
+    """RETURNS (List[Any]): An index and those inside it, down to those that hold the codes of the vectors."""
     return list(_inside(index, ("index", "base_index", "refine_index", "storage")))
 
 
@@ -213,8 +213,8 @@ def _is_ivf(index: Any) -> bool:
 
 
 def _default_settings(index: Any, count: int) -> Dict[str, int]:
-    """RETURNS (Dict[str, int]): How wide searches of so many entities are, by default, in what the index is
-    made of.
+    """RETURNS (Dict[str, int]): How wide searches are by default, for this number of entities and the parts
+    of the index.
     """
     settings: Dict[str, int] = {}
     rescore = RESCORE
@@ -231,7 +231,7 @@ def _default_settings(index: Any, count: int) -> Dict[str, int]:
 
 
 def _apply_settings(index: Any, settings: Mapping[str, Any]) -> None:
-    """Set how wide the search of an index is, wherever it has such a setting."""
+    """Set how wide an index searches, in every part that has such a setting."""
     for part in _parts(index):
         if _is_ivf(part) and "nprobe" in settings:
             part.nprobe = settings["nprobe"]

@@ -1,4 +1,4 @@
-"""Encode a catalogue by shards, so that a run that was stopped goes on where it was."""
+"""Encode a catalogue by shards, so that an interrupted run can be resumed."""
 
 import json
 import multiprocessing
@@ -36,18 +36,18 @@ def encode_catalogue(
 ) -> EntityIndex:
     """Encode every entity of a catalogue.
 
-    The work goes on in `output/partial`: the entities, the vectors and a list of the shards done.
-    Started again with the same catalogue and encoder, it does what is missing. What stood in `output`
-    before stays usable until the new vectors are complete.
+    Work in progress is kept in `output/partial`: the entities, the vectors and a list of the shards done.
+    Started again with the same catalogue and encoder, only the missing shards are encoded. Existing vectors
+    in `output` stay usable until the new ones are complete.
 
     catalogue (Union[str, Path]): entities.jsonl.
     output (Union[str, Path]): Folder for the vectors, to be given to `build_index`.
     encoder (Encoder): The entity encoder.
     batch_size (int): Entities in one forward pass.
-    shard_size (int): Entities between two points at which the work can be taken up again.
-    reuse (Union[str, Path, None]): Vectors or an index of this encoder: entities that have the same texts
-        there are not encoded again.
-    n_process (int): Processes that share the work, each with one thread: faster than one with as many.
+    shard_size (int): Entities per shard; a run is resumed at the next shard.
+    reuse (Union[str, Path, None]): Vectors or an index made with this encoder: entities with the same texts
+        are not encoded again.
+    n_process (int): Processes with one thread each, which is faster than one process with as many threads.
     RETURNS (EntityIndex): The encoded catalogue, not searchable yet.
     """
     output = Path(output)
@@ -143,9 +143,9 @@ def _open_known(path: Union[str, Path], encoder: Encoder) -> EntityIndex:
 
 
 def _copy_known(entities: List[Entity], known: EntityIndex, vectors: Array) -> Array:
-    """Take over the vectors of entities that have the same texts there.
+    """Copy the vectors of entities with the same texts.
 
-    RETURNS (Array): (entities,) which have not.
+    RETURNS (Array): (entities,) those that are still to be encoded.
     """
     positions = known.positions([entity.id for entity in entities])
     same = [
@@ -162,7 +162,7 @@ def _texts(entity: Entity) -> Tuple[str, str, Tuple[str, ...]]:
 
 
 def _prepare(catalogue: Path, work: Path, stamp: Dict[str, Any]) -> Tuple[str, List[int]]:
-    """Write the records anew; keep the vectors of an earlier run if they belong to the same work.
+    """Write the records; keep the vectors of an earlier run if it had the same catalogue and encoder.
 
     RETURNS (Tuple[str, List[int]]): The digest of the catalogue and where the shards done begin.
     """

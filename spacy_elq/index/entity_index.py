@@ -19,7 +19,7 @@ from .store import bytes_to_copy, check_disk, commit, link_or_copy, read_meta, w
 VECTORS, SEARCH = "vectors.npy", "search.faiss"
 # the vectors of all their candidates are in memory at once
 _QUERIES_AT_ONCE = 128
-# where popularity counts, so many times the candidates are looked at
+# with popularity, this many times the candidates are retrieved
 _WIDER = 5
 
 
@@ -70,7 +70,7 @@ class EntityIndex:
 
     @property
     def stamp(self) -> Dict[str, Any]:
-        """RETURNS (Dict[str, Any]): What tells this index from others: catalogue, encoder, size."""
+        """RETURNS (Dict[str, Any]): What identifies the index: catalogue, encoder, size."""
         return {
             "catalogue": self.meta["catalogue"],
             "encoder": self.meta["encoder"]["fingerprint"],
@@ -91,13 +91,13 @@ class EntityIndex:
         return self._records.positions(ids)
 
     def are_names(self, texts: Sequence[str]) -> Array:
-        """RETURNS (Array): (texts,) whether any entity bears the text as a name, as it is or as its title."""
+        """RETURNS (Array): (texts,) whether the text is a name of any entity, as written or as a title."""
         return self._records.are_names(texts)
 
     def match_names(self, texts: Sequence[str], *, alias_share: float = 1.0) -> Tuple[Array, Array, Array]:
         """RETURNS (Tuple[Array, Array, Array]): (matches,) the position of the text, ascending, the position
-        of an entity that bears it as a name, and how well they match: 1 as its title, `alias_share` as
-        another name, 0.5 in a similar spelling.
+        of an entity with that name, and how well they match: 1 for its title, `alias_share` for another
+        name, 0.5 for a similar spelling.
         """
         return self._records.match_names(texts, alias_share=alias_share)
 
@@ -119,8 +119,8 @@ class EntityIndex:
         queries (Array): (queries, width).
         k (int): Candidates per query; fewer where the catalogue is smaller.
         names (Sequence[str]): The text of each query, where the prior weighs names.
-        prior (Prior): What counts beside the vectors. Entities whose name is the text of a query are
-            candidates even if their vectors are far.
+        prior (Prior): Names and popularity. Entities whose name equals the text of a query become
+            candidates even if their vectors are far away.
         RETURNS (Tuple[Array, Array]): (queries, k) positions and similarities, exact inner products and what
             the prior adds, best first; -1 and minus infinity where the back end found fewer.
         """
@@ -214,9 +214,9 @@ def build_index(
 ) -> EntityIndex:
     """Make encoded vectors searchable.
 
-    vectors (Union[str, Path]): What `encode_catalogue` wrote, or another index. If that has this factory
-        string, or none is given, its back end and settings are taken over.
-    output (Union[str, Path]): Folder of the index; an index that is there is replaced at the end.
+    vectors (Union[str, Path]): What `encode_catalogue` wrote, or another index. If the index has
+        this factory string, or none is given, its back end and settings are kept.
+    output (Union[str, Path]): Folder of the index; an existing index is replaced at the end.
     factory (Optional[str]): FAISS factory string, or None for that of the other index, or the default of
         this size.
     widths (Optional[Mapping[str, int]]): How wide a search is, see `plan_backend`; None for the defaults.
@@ -260,9 +260,9 @@ def copy_index(index: EntityIndex, folder: Path) -> None:
 
 
 def build_index_loader(path: Path) -> Callable[[], EntityIndex]:
-    """Build what the component's `initialize` calls to get its index.
+    """Open an index when training starts: for `[initialize.components.NAME.index_loader]`.
 
-    path (Path): Folder of the index.
+    path (Path): Folder of the index, made by `spacy elq index`.
     RETURNS (Callable[[], EntityIndex]): Opens the index.
     """
     return partial(EntityIndex.open, path)

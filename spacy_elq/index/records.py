@@ -109,7 +109,7 @@ class Records:
         )
 
     def are_names(self, texts: Sequence[str]) -> Array:
-        """RETURNS (Array): (texts,) whether any entity bears the text as a name."""
+        """RETURNS (Array): (texts,) whether the text is a name of any entity."""
         hashes = [_name_hashes(text) for text in texts]
         found = np.asarray([bool(own) for own in hashes], dtype=bool)
         wanted = np.asarray([own[_NAMED] for own in hashes if own], dtype="uint64")
@@ -117,10 +117,10 @@ class Records:
         return found
 
     def match_names(self, texts: Sequence[str], *, alias_share: float = 1.0) -> Tuple[Array, Array, Array]:
-        """Find the entities that bear a name or, where there is none, one that is spelled much like it.
+        """Find the entities with a name or, if there are none, those with a similar spelling.
 
         texts (Sequence[str]): Names as people write them.
-        alias_share (float): How well a text matches as another name than the title.
+        alias_share (float): How well a text matches a name other than the title.
         RETURNS (Tuple[Array, Array, Array]): (matches,) the position of the text, ascending, the position
             of the entity, and how well they match: 1, `alias_share` or 0.5 for a similar spelling.
         """
@@ -161,7 +161,7 @@ def _read_head(line: bytes) -> Tuple[str, str, str]:
     text = line.decode("utf8")
     id_, end = scanstring(text, len('{"id": "'))
     title, end = scanstring(text, end + len(', "title": "'))
-    # quotes inside of texts are escaped, so that this is the name of a field, or of one of the ids behind it
+    # quotes inside texts are escaped, so that this is the name of a field, or of one of the ids behind it
     place = text.find('"label": "', end, text.find('"ids": {', end))
     return id_, title, scanstring(text, place + len('"label": "'))[0] if place >= 0 else ""
 
@@ -197,9 +197,9 @@ def _name_keys(name: str) -> List[str]:
 
 @lru_cache(maxsize=_KNOWN_TEXTS)
 def _name_hashes(text: str) -> Tuple[int, ...]:
-    """RETURNS (Tuple[int, ...]): What the bearers of a text as name are found by.
+    """RETURNS (Tuple[int, ...]): The hashes by which the entities with a name are found.
 
-    The mentions of a text are looked up more than once, and people ask for the same things.
+    Cached: a mention is looked up more than once, and people ask about the same things.
     """
     return tuple(hash_text(key) for key in _name_keys(normalize_name(text)))
 

@@ -56,7 +56,7 @@ def read_meta(
 
 
 def work_folder(output: Path) -> Path:
-    """RETURNS (Path): A new folder, in the folder of an index, for the files of the one that is made."""
+    """RETURNS (Path): A new folder inside the folder of an index, for the files of the index being made."""
     work = output / f"partial-{os.getpid()}"
     work.mkdir(parents=True, exist_ok=True)
     return work
@@ -90,7 +90,7 @@ def write_meta(folder: Path, meta: Dict[str, Any]) -> None:
 
 
 def write_json(path: Path, data: Any) -> None:
-    """Write JSON so that the file is the old or the new one at any time."""
+    """Write JSON atomically: the file is always either the old or the new one."""
     temporary = path.with_name(path.name + ".new")
     temporary.write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n", encoding="utf8")
     _sync(temporary)
@@ -125,7 +125,7 @@ def find_place(paths: Sequence[str], folder: Optional[Path], *, message: str, na
     paths (Sequence[str]): What `record_place` returned.
     folder (Optional[Path]): Where the folder is now.
     message (str): Template of the error if it is nowhere, with `paths` and the `name` of the component.
-    RETURNS (Path): The first of the paths that is there.
+    RETURNS (Path): The first of the paths that exists.
     """
     places = [(folder or Path()) / path for path in paths]
     found = next((place for place in places if place.exists()), None)
@@ -136,9 +136,9 @@ def find_place(paths: Sequence[str], folder: Optional[Path], *, message: str, na
 
 
 def check_disk(folder: Path, needed: int) -> None:
-    """Make sure that so many bytes have room where a folder is, or will be.
+    """Check that there is enough disk space where a folder is, or will be.
 
-    RAISES (ELQError): If they have not.
+    RAISES (ELQError): If there is not.
     """
     free = shutil.disk_usage(_nearest(folder)).free
     if free < needed:

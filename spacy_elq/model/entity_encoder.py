@@ -64,17 +64,17 @@ class EntityEncoder:
     ) -> None:
         """Load the encoder.
 
-        name (str): A local folder or the name of a model on the hub.
-        pooling (str): "mean" of all word pieces, as sentence encoders want it, or "cls", the vector
-            of the first, as the paper has it.
-        max_length (int): Word pieces in all, the special ones included.
-        aliases (bool): Whether the aliases stand between the title and the description.
-        ent_token (Optional[str]): The piece between title and description. None takes `[unused2]`
-            where the vocabulary has it (BERT), else the separator token.
-        norm (float): Give every vector this length. Sentence encoders compare by angle, so that the
-            length of their vectors only disturbs. 0 leaves the vectors as they are, as the paper does.
-        int8 (bool): Whether ONNX Runtime computes the vectors, in 8-bit integers. They are close to the
-            others, and compared with the same questions.
+        name (str): A local folder, or the name of a model on the Hugging Face hub.
+        pooling (str): "mean" of all word pieces, which suits sentence encoders, or "cls", the vector of
+            the first word piece, which matches the paper.
+        max_length (int): Maximum number of word pieces, special ones included.
+        aliases (bool): Whether to put the aliases between the title and the description.
+        ent_token (Optional[str]): The word piece between title and description. None takes `[unused2]`
+            if the vocabulary has it (BERT), else the separator token.
+        norm (float): Scale every vector to this length: sentence encoders are trained to compare angles.
+            0 leaves the vectors as they are, which matches the paper.
+        int8 (bool): Whether ONNX Runtime computes the vectors in 8-bit integers. They are close to those of
+            torch and work with the same questions.
         """
         if pooling not in POOLINGS:
             expected = " or ".join(map(repr, POOLINGS))
@@ -244,12 +244,19 @@ def build_entity_tower(
     frozen_layers: int = 0,
     mixed_precision: bool = False,
 ) -> Model[List[Entity], Floats2d]:
-    """Build an entity encoder that learns, for the first stage of training.
+    """A trainable entity encoder, for `elq_pairs`: encodes the title and description of an entity.
 
-    frozen_layers (int): How many layers stay as they are, above the word embeddings, which always do.
+    name (str): A local folder, or the name of a model on the Hugging Face hub.
+    pooling (str): "mean" of all word pieces, which suits sentence encoders, or "cls", the vector of the first
+        word piece, which matches the paper.
+    max_length (int): Maximum number of word pieces, special ones included.
+    aliases (bool): Whether to put the aliases between the title and the description.
+    norm (float): Scale every vector to this length, which suits sentence encoders. 0 leaves the vectors as
+        they are, which matches the paper.
+    frozen_layers (int): Layers that are not trained, counted from the bottom. The word embeddings never are.
     mixed_precision (bool): As in `spacy-elq.TransformerModel.v1`.
-    RETURNS (Model[List[Entity], Floats2d]): From entities to (entities, width). The other settings, and what
-        `attrs["encoder"]` is, are those of `EntityEncoder`.
+    RETURNS (Model[List[Entity], Floats2d]): From entities to (entities, width); its `attrs["encoder"]` is the
+        `EntityEncoder`.
     """
     encoder = EntityEncoder(name, pooling=pooling, max_length=max_length, aliases=aliases, norm=norm)
     transformer: Any = encoder.module.transformer

@@ -53,7 +53,7 @@ class OnnxTransformer(torch.nn.Module):
         return torch.device("cpu")
 
     def load_state_dict(self, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
-        """Load a graph, of whatever size."""
+        """Load a graph of any size."""
         self.graph = torch.empty_like(state_dict["graph"])
         self._session = None
         return super().load_state_dict(state_dict, *args, **kwargs)
@@ -90,9 +90,9 @@ class OnnxTransformer(torch.nn.Module):
 
 
 def build_onnx_transformer_model(name: str, get_spans: Callable) -> TransformerModel:
-    """The model of a `transformer` component that `spacy elq quantize` made.
+    """The model of a `transformer` component made by `spacy elq quantize`. It is for prediction only.
 
-    name (str): What it was made from, for the record.
+    name (str): The model that it was made from, for reference.
     get_spans (Callable): As in `spacy-transformers.TransformerModel.v3`.
     RETURNS (TransformerModel): The model, for prediction only.
     """
@@ -100,7 +100,7 @@ def build_onnx_transformer_model(name: str, get_spans: Callable) -> TransformerM
 
 
 def replace_transformer(model: TransformerModel, *, precision: str) -> TransformerModel:
-    """Make a model that is run by ONNX Runtime of one that torch runs.
+    """Convert a model that torch runs to one that ONNX Runtime runs.
 
     model (TransformerModel): The model of a trained `transformer` component.
     precision (str): One of `PRECISIONS`.

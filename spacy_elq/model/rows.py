@@ -21,9 +21,9 @@ from .transformer import (
 
 
 def build_word_piece_listener(upstream: str = "*") -> Model[List[Doc], List[TransformerData]]:
-    """Listen to a `transformer` component and hand on its word pieces as they are.
+    """Listen to a `transformer` component and use its word pieces as rows, without pooling them to tokens.
 
-    upstream (str): Name of the component to listen to, or "*" for any.
+    upstream (str): Name of the component to listen to, or `"*"` for any.
     RETURNS (Model): The listener, with which `QuestionTower` uses word pieces as rows.
     """
     return TransformerListener(upstream_name=upstream)

@@ -16,7 +16,8 @@ PairInput = Tuple[List[Doc], List[Entity]]
 
 
 def build_question_tower(tok2vec: Model) -> Model[List[Doc], TowerOutput]:
-    """Build the model of `elq_linker`.
+    """The question tower, the model of `elq_linker`: encodes a text once and scores its rows as starts, ends
+    and insides of mentions.
 
     tok2vec (Model): `spacy-elq.WordPieceListener.v1` for the word pieces of a `transformer`
         component, or any spaCy tok2vec architecture for tokens.
@@ -88,10 +89,12 @@ def _project_forward(
 def build_pair_tower(
     tok2vec: Model, entity_encoder: Model[List[Entity], Floats2d]
 ) -> Model[PairInput, TowerOutput]:
-    """Build the model of `elq_pairs`: both encoders, to be trained together.
+    """The pair tower, the model of `elq_pairs`: the question encoder and the entity encoder, trained
+    together.
 
-    tok2vec (Model): As in `QuestionTower`.
-    entity_encoder (Model): `spacy-elq.EntityTower.v1`.
+    tok2vec (Model): `spacy-elq.WordPieceListener.v1` for the word pieces of a `transformer` component, or any
+        spaCy tok2vec architecture for tokens.
+    entity_encoder (Model): The entity encoder, `spacy-elq.EntityTower.v1`.
     RETURNS (Model[PairInput, TowerOutput]): From docs and entities to the rows of the docs and
         (entities, width), in host memory. Its `backprop` takes the gradients of both.
     """

@@ -1,4 +1,4 @@
-"""What a linker over an entity index is made of, whatever finds its mentions: candidates and their joint
+"""What linkers over an entity index share, however they find mentions: candidates and their joint
 scores, the linking loss, annotations, scores, and the index on disk.
 """
 
@@ -35,16 +35,16 @@ from .scorer import ScoresLinks
 from .settings import LINKER_RULES, OPTIONAL_TEXT, HasSettings, update_settings
 
 logger = logging.getLogger("spacy")
-# folder of the index inside of a pipeline that has it with it
+# folder of the index inside a pipeline that carries it
 BUNDLE = "index"
 
 
 class IndexedLinker(HasSettings, ScoresLinks, TrainablePipe):
-    """A linker whose candidates are the entities of an index that are nearest to the vector of a mention.
+    """A linker whose candidates are the entities of an index nearest to the vector of a mention.
 
     index (Optional[EntityIndex]): What it searches; see `set_index`.
     bundled (bool): Whether `to_disk` puts a copy of the index into the pipeline: after `spacy elq bundle`,
-        and where the pipeline was loaded with its index inside.
+        and if the pipeline was loaded with its index inside.
     """
 
     rules: ClassVar[Dict[str, Rule]] = {**LINKER_RULES, "index_path": OPTIONAL_TEXT}
@@ -83,7 +83,7 @@ class IndexedLinker(HasSettings, ScoresLinks, TrainablePipe):
     # ------------------------------------------------------------------ the index
 
     def set_index(self, index: EntityIndex) -> None:
-        """Attach an index. Its catalogue may be any; its vectors must be what the model was trained for.
+        """Attach an index of any catalogue, made with the encoder that the model was trained for.
 
         index (EntityIndex): An index that can be searched.
         """
@@ -150,7 +150,7 @@ class IndexedLinker(HasSettings, ScoresLinks, TrainablePipe):
         return False
 
     def _attach_first(self, index_loader: Optional[Callable[[], EntityIndex]]) -> EntityIndex:
-        """Attach the index of a training, whatever encoder made it, and let the model be as wide.
+        """Attach the index for training, made by any encoder, and set the width of the model to its width.
 
         index_loader (Optional[Callable[[], EntityIndex]]): Opens the index; without it, the one that is
             attached stays or, if there is none, that of `index_path` is opened.
@@ -269,7 +269,7 @@ class IndexedLinker(HasSettings, ScoresLinks, TrainablePipe):
     # ------------------------------------------------------------------ on disk
 
     def to_bytes(self, *, exclude: Iterable[str] = ()) -> bytes:
-        """Serialize to bytes. The index is not in them, only where it is and what it must be.
+        """Serialize to bytes, without the index: only its place and its stamp.
 
         exclude (Iterable[str]): Fields to leave out: vocab, model, index.
         RETURNS (bytes): The serialized component.
@@ -367,7 +367,7 @@ class IndexedLinker(HasSettings, ScoresLinks, TrainablePipe):
 
 
 def bundle_index(nlp: Language, name: str) -> None:
-    """Let a pipeline carry its index: `nlp.to_disk` puts a copy inside from now on.
+    """Make a pipeline carry its index: from now on, `nlp.to_disk` puts a copy inside.
 
     nlp (Language): The pipeline.
     name (str): Its linker.

@@ -50,12 +50,20 @@ def make_elq_pairs(
     same_name: int,
     title_only: float,
 ) -> "ELQPairs":
-    """Build an `elq_pairs`; see `ELQPairs` for the settings."""
+    """Train the question encoder and the entity encoder together, the stage before `elq_linker`. It annotates
+    nothing.
+
+    model (Model): The pair tower, with both encoders.
+    same_name (int): Wrong entities with the mention text as a name, drawn at random per mention and added to
+        its negatives. 0 leaves the gold entities of the batch, which matches the paper.
+    title_only (float): Share of the entities in a batch whose description is left out, so that the encoder
+        also learns entities with a title only.
+    """
     return ELQPairs(nlp.vocab, model, name, same_name=same_name, title_only=title_only)
 
 
 class ELQPairs(HasSettings, TrainablePipe):
-    """Brings a mention in its context and its entity together, away from the other entities of the batch."""
+    """Pulls a mention in its context towards its entity and away from the other entities of the batch."""
 
     rules: ClassVar[Dict[str, Rule]] = {
         "same_name": (lambda x: x >= 0, "a number, at least 0"),
@@ -71,15 +79,8 @@ class ELQPairs(HasSettings, TrainablePipe):
         same_name: int = 1,
         title_only: float = 0.0,
     ) -> None:
-        """Make the component. It has no catalogue yet: `initialize` gives one.
-
-        vocab (Vocab): The shared vocabulary.
-        model (Model): The pair tower.
-        name (str): Name of the component.
-        same_name (int): How many wrong entities that bear the mention's text as a name join the negatives of
-            each mention, drawn at random. 0 leaves the gold entities of the batch, as in the paper.
-        title_only (float): Share of the entities of a batch whose description is left out, so that entities
-            of which the catalogue has only the title are learnt as well.
+        """Make the component. It has no catalogue yet: `initialize` gives one. For the settings see
+        `make_elq_pairs`.
         """
         self.name = name
         self.vocab = vocab
@@ -100,7 +101,7 @@ class ELQPairs(HasSettings, TrainablePipe):
 
         get_examples (Callable[[], Iterable[Example]]): Gives the training examples.
         nlp (Optional[Language]): The pipeline.
-        catalogue (Optional[Path]): entities.jsonl, with the entities of the gold links.
+        catalogue (Optional[Path]): The catalogue (entities.jsonl) with the entities of the gold links.
         """
         validate_get_examples(get_examples, "ELQPairs.initialize")
         if catalogue is None:

@@ -11,13 +11,13 @@ from ..model.transformer import TransformerModel
 def build_freeze_layers(
     component: Union[str, List[str]] = "transformer", layers: int = 0
 ) -> Callable[[Language], Language]:
-    """Build an `[initialize.after_init]` callback that keeps the lower part of a transformer as it is.
+    """Freeze the word embeddings of a transformer, and optionally its lower layers.
 
-    The word embeddings are half of the parameters of a small encoder. Frozen, they cost no optimizer
-    step, and words of entities that training never saw keep the meaning they came with.
+    Word embeddings are half of the parameters of a small encoder. Frozen, they need no optimizer step, and
+    words of entities that training never saw keep their pretrained meaning.
 
     component (Union[str, List[str]]): Name of a component with a transformer, or several names.
-    layers (int): How many layers above the embeddings to freeze too.
+    layers (int): Number of layers above the embeddings to freeze too.
     RETURNS (Callable[[Language], Language]): The callback.
     """
     names = [component] if isinstance(component, str) else component
@@ -25,7 +25,7 @@ def build_freeze_layers(
 
 
 def freeze_layers(nlp: Language, *, components: List[str], layers: int) -> Language:
-    """Freeze the word embeddings of transformers, and so many layers above them.
+    """Freeze the word embeddings of transformers, and a number of layers above them.
 
     RETURNS (Language): The same pipeline.
     """

@@ -13,7 +13,7 @@ from ..types import Array
 
 @dataclass(frozen=True)
 class Gold:
-    """The gold mentions of a batch, as far as they fit the tokens of the predicted docs.
+    """The gold mentions of a batch that align with the tokens of the predicted docs.
 
     spans (Array): (mentions, 2) half-open token ranges, counted over the whole batch.
     positions (Array): (mentions,) of the entity in the index, -1 for an unknown one.

@@ -38,7 +38,7 @@ _BLOCKS = {
 
 
 def move_settings(factory: str, config: Mapping[str, Any]) -> Dict[str, Any]:
-    """Put the settings of a component of 0.1 where they are now.
+    """Move the settings of a component of 0.1 to where they are now.
 
     factory (str): Its factory.
     config (Mapping[str, Any]): Its config, of 0.1 or of today.
@@ -79,7 +79,7 @@ def compare_settings(component: Any, folder: Path) -> None:
 
 
 def _is_same(one: Any, other: Any) -> bool:
-    """RETURNS (bool): Whether two settings are equal, but for the digits that JSON leaves out."""
+    """RETURNS (bool): Whether two settings are equal, up to the digits that JSON leaves out."""
     if isinstance(one, float) and isinstance(other, float):
         return math.isclose(one, other, rel_tol=1e-6)
     return one == other

@@ -26,9 +26,9 @@ from .gold import Gold, collect_gold
 from .scorer import SCORE_WEIGHTS, linker_score
 from .settings import OPTIONAL_TEXT
 
-# names of more words are no surer mentions
+# a longer name is no stronger evidence of a mention
 _MOST_WORDS = 4
-# in a doc where no mention reaches the threshold, so many of the best are shown in `spans_key`
+# where no mention of a doc reaches the threshold, `spans_key` shows this many of the best
 _SHOWN = 50
 
 DEFAULT_CONFIG = Config().from_str(
@@ -90,21 +90,23 @@ def make_elq_linker(
     existing_ents: str,
     spans_key: Optional[str],
 ) -> "ELQLinker":
-    """Find the entity mentions of short, noisy text and link each to an entity of an index, in one pass.
+    """Find the entity mentions of short, noisy text and link each to an entity of an index, in one encoder
+    pass.
 
-    model (Model): The question tower.
-    prior (Prior): What counts for an entity beside its vector: names, popularity, temperature.
+    model (Model): The question tower, which encodes the text and scores mentions.
+    prior (Prior): What an entity's names and popularity add to its similarity, and the temperature.
     decoder (Decoder): Thresholds and limits.
     loss (Loss): What training minimizes.
-    negatives (Callable): Which entities gold entities compete with in training.
+    negatives (Callable): Chooses the entities that compete with the gold entity in training.
     scorer (Optional[Callable]): The scoring method.
-    index_path (Optional[str]): Folder of the index, opened by `initialize` where no `index_loader` is given,
-        and when a pipeline is loaded, instead of the place it was saved with.
-    label (str): Entity label where the entity has none of its own.
-    existing_ents (str): What happens to entities of earlier components: "overwrite" drops those that overlap
-        a link, "keep" drops links that overlap them, "replace" drops all of them.
-    spans_key (Optional[str]): Also put every scored mention into `doc.spans[spans_key]`, with the joint
-        probabilities in its `attrs["scores"]`.
+    index_path (Optional[str]): Folder of the index. `initialize` opens it unless it is given an
+        `index_loader`. When a pipeline is loaded, a path that differs from the one it was saved with replaces
+        its index.
+    label (str): Label of entities that have none in the catalogue.
+    existing_ents (str): What happens to entities set by earlier components: "overwrite" drops those that
+        overlap a link, "keep" drops links that overlap them, "replace" drops all of them.
+    spans_key (Optional[str]): Also put every scored mention into `doc.spans[spans_key]`, with the scores in
+        its `attrs["scores"]`.
     """
     return ELQLinker(
         nlp.vocab,
@@ -353,7 +355,7 @@ class ELQLinker(IndexedLinker):
 
 
 def _count_words(spans: Array) -> Array:
-    """RETURNS (Array): (spans,) the words of each span, as far as they count for a name."""
+    """RETURNS (Array): (spans,) the number of words of each span that count for a name."""
     return np.minimum(spans[:, 1] - spans[:, 0], _MOST_WORDS)
 
 

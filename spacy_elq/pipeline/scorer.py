@@ -30,10 +30,12 @@ SCORE_WEIGHTS: Dict[str, Optional[float]] = {
 
 
 def make_linker_scorer(spans_key: str = "sc") -> Callable:
-    """Build the scorer of `elq_linker`.
+    """The scorer of the linkers: precision, recall and F1 of weak match (`elq_weak_p`, `elq_weak_r`,
+    `elq_weak_f`), strong match (`elq_strong_…`), mentions only (`elq_mentions_…`) and links only, with gold
+    mentions given (`elq_links_…`).
 
-    spans_key (str): The table that `spacy evaluate` prints is found under `spans_{spans_key}_per_type`;
-        "sc" is the key it looks for unless told otherwise with --spans-key.
+    spans_key (str): Key of the table that `spacy evaluate` prints, `spans_{spans_key}_per_type`. Change it
+        only together with `spacy evaluate --spans-key`.
     RETURNS (Callable): The scorer.
     """
     return partial(linker_score, spans_key=spans_key)
@@ -131,7 +133,7 @@ def count_links(
     """Count right, wrong and missed links.
 
     RETURNS (Scores): By metric: "weak" (the entity equal, the mentions overlapping), "strong" (both
-        equal), "mentions" (overlapping, whatever the entity) and, if `links` is given, "links" (gold
+        equal), "mentions" (overlapping, with any entity) and, if `links` is given, "links" (gold
         mentions given). Every gold link counts once; those that conversion lost count as missed.
     """
     scores = {name: PRFScore() for name in METRICS if name != "links" or links is not None}
@@ -149,7 +151,7 @@ def count_links(
 
 
 def find_errors(gold: List[Mention], found: List[Mention]) -> List[Error]:
-    """Tell the errors of a doc apart.
+    """Classify the errors of a doc.
 
     RETURNS (List[Error]): Pairs of a gold link and a predicted one: (gold, None) is a missed mention, (None,
         found) an extra one, and both together are two mentions that overlap, with different entities.
@@ -164,7 +166,7 @@ def find_errors(gold: List[Mention], found: List[Mention]) -> List[Error]:
 
 
 def is_linked(span: Span) -> bool:
-    """RETURNS (bool): Whether a span has an entity; spaCy's own linker says so if it found none."""
+    """RETURNS (bool): Whether a span has an entity; spaCy's own linker marks those without as NIL."""
     return span.kb_id_ not in ("", EntityLinker.NIL)
 
 

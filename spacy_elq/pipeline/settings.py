@@ -1,5 +1,5 @@
-"""Settings of components: attributes that are checked, alone or in blocks such as `decoder`. The config of a
-pipeline is their one place on disk.
+"""Settings of components: checked attributes, alone or in blocks such as `decoder`. On disk they live in one
+place, the config of the pipeline.
 """
 
 import difflib
@@ -22,7 +22,7 @@ LINKER_RULES: Dict[str, Rule] = {
 
 class HasSettings:
     """A component whose settings are attributes: `linker.existing_ents`, and `linker.threshold` for
-    `linker.decoder.threshold`. A value that is not valid is an error, and so is a name that is none.
+    `linker.decoder.threshold`. Invalid values and unknown names are errors.
     """
 
     name: str
@@ -56,7 +56,7 @@ class HasSettings:
 
     @property
     def cfg(self) -> Dict[str, Any]:
-        """Not there, unlike in other components: the config of the pipeline is the one place of settings."""
+        """Missing, unlike in other components: settings live in the config of the pipeline only."""
         raise AttributeError
 
     @property

@@ -42,7 +42,8 @@ class BertTokenizer(DummyTokenizer):
 
 
 def build_bert_tokenizer() -> Callable[[Language], BertTokenizer]:
-    """Build `spacy-elq.BertTokenizer.v1` for `[nlp.tokenizer]`.
+    """Tokenize as BERT does before word pieces: at whitespace, and around punctuation and Chinese characters.
+    For pipelines made from the published models.
 
     RETURNS (Callable[[Language], BertTokenizer]): Makes the tokenizer of a pipeline.
     """

@@ -19,7 +19,7 @@ KB_URL = "https://kb.example/{}"
 def page(tmp_path):
     """Makes the page of questions, each given as text, links found and gold links (as tokens and id)."""
 
-    def make(*questions, kind=None):
+    def make(*questions, kind=None, **settings):
         nlp = spacy.blank("en")
         found, gold = DocBin(store_user_data=True), DocBin(store_user_data=True)
         for text, links, right in questions:
@@ -36,7 +36,8 @@ def page(tmp_path):
         found.to_disk(tmp_path / "found.linked.spacy")
         gold.to_disk(tmp_path / "gold.spacy")
         target = tmp_path / "new" / "page.html"
-        write_html(tmp_path / "found.json", tmp_path / "gold.spacy", target, kb_url=KB_URL)
+        settings = {"kb_url": KB_URL, **settings}
+        write_html(tmp_path / "found.json", tmp_path / "gold.spacy", target, **settings)
         return target.read_text(encoding="utf8")
 
     return make
@@ -155,6 +156,89 @@ def test_titles_are_escaped(page):
     html = page(("is paris old", [(1, 2, "<b>E1")], []))
     assert "Title of &lt;b&gt;E1" in html
     assert "<b>" not in html
+
+
+def test_headings_are_escaped(page):
+    html = page(("is paris old", [], [(1, 2, "E1")]), kind="<script>alert(1)</script>")
+    assert "<script>" not in html
+    assert "<h2" in html
+    assert "&lt;script&gt;alert(1)" in html
+
+
+@pytest.mark.parametrize(
+    ("id_", "address"),
+    [
+        ("Q1", "https://kb.example/Q1"),
+        ("AC/DC (band)", "https://kb.example/AC/DC%20(band)"),
+        ('"><script>', "https://kb.example/%22%3E%3Cscript%3E"),
+        ("who?#{}", "https://kb.example/who%3F%23%7B%7D"),
+        ("Zürich", "https://kb.example/Z%C3%BCrich"),
+    ],
+)
+def test_ids_are_quoted_in_addresses(page, id_, address):
+    html = page(("is paris old", [(1, 2, id_)], []))
+    assert f'href="{address}"' in html
+    assert "<script>" not in html
+
+
+@pytest.mark.parametrize(
+    "kb_url",
+    [
+        "javascript:alert('{}')",
+        "data:text/html,{}",
+        "//kb.example/{}",
+        "{}",
+        "https:{}",
+        "https://kb.example/",
+        "",
+    ],
+)
+def test_addresses_are_of_the_web_and_have_a_place_for_the_id(page, tmp_path, kb_url):
+    with pytest.raises(ELQError, match=r"E055.*https://.*\{\}"):
+        page(("is paris old", [(1, 2, "E1")], []), kb_url=kb_url)
+    assert not (tmp_path / "new").exists()
+
+
+def test_page_says_its_encoding_and_loads_nothing(page):
+    html = page(("is zürich old", [(1, 2, "E1")], []))
+    assert '<meta charset="utf-8">' in html
+    assert "is zürich" not in html.split("<body>")[0]
+    assert not re.search(r"<(script|link|img|iframe)|src=|@import|url\(", html)
+
+
+def test_training_curve_is_above_the_questions(page, tmp_path):
+    questions = [("is paris old", [(1, 2, "E1")], [(1, 2, "E1")])]
+    assert "<svg" not in page(*questions)
+    log = tmp_path / "log.jsonl"
+    lines = [
+        {
+            "epoch": 0,
+            "step": step,
+            "losses": {"elq_linker": 1.0},
+            "scores": {"elq_weak_f": 50.0},
+            "score": 0.5,
+        }
+        for step in (0, 10)
+    ]
+    log.write_text("\n".join(map(json.dumps, lines)), encoding="utf8")
+    html = page(*questions, training=log)
+    assert html.index("<h1>") < html.index("<svg") < html.index("<figure")
+    assert html.count("<svg") == 2
+    assert "Weak F1 on development questions: 0.500 at step 0" in html
+    assert "prefers-color-scheme: dark" in html
+
+
+def test_missing_log_writes_no_page(page, tmp_path):
+    with pytest.raises(ELQError, match=r"E022.*no\.jsonl.*--paths\.log"):
+        page(("is paris old", [], []), training=tmp_path / "no.jsonl")
+    assert not (tmp_path / "new").exists()
+
+
+def test_curve_without_a_page_is_refused(tmp_path):
+    path = tmp_path / "metrics.json"
+    result = CliRunner().invoke(app, ["elq", "report", str(path), "gold.spacy", "--training", "log.jsonl"])
+    assert result.exit_code == 2
+    assert "--html" in result.output
 
 
 def test_missing_metrics_name_the_command_that_makes_them(tmp_path):

@@ -66,7 +66,7 @@ threshold = 0.05
 @scorers = "spacy-elq.linker_scorer.v1"
 """
 )["elq_blink"]
-_NOT_OURS = "the component that suggests the mentions finds and scores them."
+_NOT_OURS = "mentions are found and scored by the component that suggests them."
 
 
 @Language.factory(
@@ -89,15 +89,21 @@ def make_elq_blink(
     label: str,
     existing_ents: str,
 ) -> "ELQBlink":
-    """Link the mentions that an earlier component suggested, with one pass of an encoder for each.
+    """Link mentions suggested by an earlier component such as `elq_span_extractor`, with one encoder pass per
+    mention: the two-stage linker that the paper compares with.
 
-    model (Model): The context tower.
-    decoder (Decoder): Thresholds and limits. The score of a link is that of the suggested mention times the
-        probability of the entity among the candidates.
-    mentions_key (str): Span group with the suggested mentions, their probabilities in its `attrs["scores"]`;
-        without these they are certain.
-
-    The other settings are those of `elq_linker`.
+    model (Model): The context tower, which encodes a mention with the text around it.
+    prior (Prior): What an entity's names and popularity add to its similarity, and the temperature.
+    decoder (Decoder): Thresholds and limits. The score of a link is the probability of the suggested mention
+        times the probability of the entity among the candidates.
+    loss (Loss): What training minimizes.
+    negatives (Callable): Chooses the entities that compete with the gold entity in training.
+    scorer (Optional[Callable]): The scoring method.
+    mentions_key (str): Span group with the suggested mentions, and their probabilities in its
+        `attrs["scores"]`. Mentions without probabilities count as certain.
+    index_path (Optional[str]): Folder of the index, as in `elq_linker`.
+    label (str): Label of entities that have none in the catalogue.
+    existing_ents (str): What happens to entities set by earlier components, as in `elq_linker`.
     """
     return ELQBlink(
         nlp.vocab,
@@ -116,7 +122,7 @@ def make_elq_blink(
 
 
 class ELQBlink(IndexedLinker):
-    """Links the mentions that an earlier component suggested, with one pass of an encoder for each."""
+    """Links mentions suggested by an earlier component, with one encoder pass per mention."""
 
     rules: ClassVar[Dict[str, Rule]] = {**IndexedLinker.rules, "mentions_key": SPAN_GROUP}
     without_effect: ClassVar[Dict[str, str]] = {

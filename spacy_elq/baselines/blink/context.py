@@ -26,14 +26,14 @@ def build_context_tower(
     start_mark: str = "[unused0]",
     end_mark: str = "[unused1]",
 ) -> Model[MentionInput, Array]:
-    """Build the model of `elq_blink`.
+    """The context tower, the model of `elq_blink`: encodes each mention, marked, with the text around it.
 
-    context_encoder (Model): `spacy-transformers.TransformerModel.v3`. How it cuts docs into windows plays no
-        part here.
-    pooling (str): The vector of a mention: "cls", that of the first word piece, as in BLINK, or "mean", of
-        all, which sentence encoders are made for.
-    max_length (int): Word pieces that are read for a mention, with the marks; the text is cut around it.
-    start_mark, end_mark (str): The word pieces around a mention, BLINK's by default.
+    context_encoder (Model): `spacy-transformers.TransformerModel.v3`. Its `get_spans` is not used.
+    pooling (str): The vector of a mention: "cls", that of the first word piece, as in BLINK, or "mean", the
+        mean of all word pieces, which suits sentence encoders.
+    max_length (int): Word pieces read per mention, the marks included. Longer text is cut around the mention.
+    start_mark (str): The word piece put before a mention, by default BLINK's.
+    end_mark (str): The word piece put after a mention, by default BLINK's.
     RETURNS (Model[MentionInput, Array]): From docs and mentions to (mentions, width) vectors, as wide as the
         entity vectors (`nO`), in host memory.
     """
@@ -75,7 +75,7 @@ def _find_marks(model: Model) -> Marks:
     tokenizer: Any = model.layers[0].tokenizer  # type: ignore[attr-defined]
     own = [model.attrs["start_mark"], model.attrs["end_mark"]]
     start, end = tokenizer.convert_tokens_to_ids(own)
-    # not by asking for the vocabulary, which is made anew every time
+    # not from the vocabulary, which the tokenizer builds again on every call
     for mark, id_ in zip(own, (start, end), strict=True):
         if id_ in (None, tokenizer.unk_token_id):
             raise ELQError(Errors.E079.format(mark=mark, name=model.layers[0].attrs["name"]))

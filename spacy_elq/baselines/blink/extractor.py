@@ -1,5 +1,5 @@
-"""The component `elq_span_extractor`: suggests mentions, for a linker that must be told them. The span
-extraction model of Appendix B of the paper.
+"""The component `elq_span_extractor`: suggests mentions for a linker that cannot find them itself, with the
+span extraction model of the paper's Appendix B.
 """
 
 import math
@@ -63,9 +63,9 @@ class Suggestion(NamedTuple):
 
 
 def build_span_extractor(tok2vec: Model) -> Model[List[Doc], TowerOutput]:
-    """Build the model of `elq_span_extractor`.
+    """The model of `elq_span_extractor`: scores every row as the start and as the end of a mention.
 
-    tok2vec (Model): As in `QuestionTower`.
+    tok2vec (Model): Gives the rows: `spacy-elq.WordPieceListener.v1`, or any spaCy tok2vec architecture.
     RETURNS (Model[List[Doc], TowerOutput]): Gives the rows and (rows, 2) start and end scores, in host
         memory. Its `backprop` takes the gradient of the scores.
     """
@@ -106,7 +106,17 @@ def make_elq_span_extractor(
     spans_key: str,
     label: str,
 ) -> "ELQSpanExtractor":
-    """Build an `elq_span_extractor`; see `ELQSpanExtractor` for the settings."""
+    """Suggest mentions for a linker that cannot find them itself, such as `elq_blink`: the span extraction
+    model of the paper's Appendix B.
+
+    model (Model): The span extraction model.
+    top_k (int): Maximum number of suggestions per doc. They may overlap.
+    threshold (float): Minimum p_start · p_end of a suggestion. The start probabilities of a text sum to 1,
+        and so do the end probabilities: with two mentions, each scores about 0.25 at best.
+    max_length (int): Longest mention, in rows (word pieces or tokens).
+    spans_key (str): Span group for the suggestions, with their scores in its `attrs["scores"]`.
+    label (str): Label of the suggested spans.
+    """
     return ELQSpanExtractor(
         nlp.vocab,
         model,
@@ -120,7 +130,7 @@ def make_elq_span_extractor(
 
 
 class ELQSpanExtractor(HasSettings, TrainablePipe):
-    """Suggests the spans of a text whose first and last token are most likely those of a mention."""
+    """Suggests the spans whose first and last tokens most likely begin and end a mention."""
 
     rules: ClassVar[Dict[str, Rule]] = {
         "top_k": (lambda x: x >= 1, "a number, at least 1"),
@@ -142,18 +152,7 @@ class ELQSpanExtractor(HasSettings, TrainablePipe):
         spans_key: str = MENTIONS_KEY,
         label: str = "MENTION",
     ) -> None:
-        """Make the component.
-
-        vocab (Vocab): The shared vocabulary.
-        model (Model): The span extraction model.
-        name (str): Name of the component.
-        top_k (int): How many spans of a doc are suggested at most; they may overlap.
-        threshold (float): Least p_start · p_end of a suggestion. Two mentions of a text share both
-            probabilities, so that each of them has a quarter at the most.
-        max_length (int): Longest mention, in rows (word pieces or tokens).
-        spans_key (str): Span group for the suggestions, with their scores in its `attrs["scores"]`.
-        label (str): The label of the suggested spans.
-        """
+        """Make the component. For the settings see `make_elq_span_extractor`."""
         self.name = name
         self.vocab = vocab
         self.model = model
@@ -164,7 +163,7 @@ class ELQSpanExtractor(HasSettings, TrainablePipe):
         self.label = label
 
     def predict(self, docs: Iterable[Doc]) -> List[List[Suggestion]]:
-        """Find the likeliest spans of a batch, without changing the docs.
+        """Find the most likely spans of a batch, without changing the docs.
 
         docs (Iterable[Doc]): The docs.
         RETURNS (List[List[Suggestion]]): Per doc, by position.
@@ -268,5 +267,5 @@ def _characters(span: Span) -> Tuple[int, int]:
 
 
 def _no_positions(ids: Any) -> Array:
-    """Boundaries are learnt whatever the entity is."""
+    """Boundaries are learned whichever entity a mention has."""
     return np.full(len(ids), -1)

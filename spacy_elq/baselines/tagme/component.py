@@ -25,7 +25,7 @@ from ...types import Alternative, Array, Link
 from .dictionary import AnchorDictionary
 from .spotting import find_spots, name_key
 
-# how many spots on either side have a say, so that long text takes no more time than many short ones
+# how many spots on either side vote, so that a long text takes no more time than many short ones
 _WINDOW = 30
 
 Relatedness = Callable[[Array, Array], Array]
@@ -66,18 +66,20 @@ def make_elq_tagme(
     label: str,
     existing_ents: str,
 ) -> "ELQTagme":
-    """Find names of a dictionary in short text and link them by counts of hyperlinks. Nothing is trained.
+    """Find the names of a dictionary in short text and link them by hyperlink counts (TAGME). Nothing is
+    trained.
 
-    dictionary (Optional[str]): Folder of the dictionary (`spacy elq dictionary`).
+    dictionary (Optional[str]): Folder of the dictionary, made by `spacy elq dictionary`.
     decoder (Decoder): Thresholds and limits. The score of a link is ρ, the mean of link probability and
         coherence; the authors of TAGME recommend thresholds from 0.1 to 0.3.
     scorer (Optional[Callable]): The scoring method.
-    min_link_probability (float): Least link probability of a mention.
-    min_commonness (float): Least commonness of a candidate, τ of TAGME. The most common one stays.
-    vote_margin (float): Of the candidates whose votes are at most this share below the most, the most common
-        one is taken, ε of TAGME.
-    label (str): Entity label where the entity has none of its own.
-    existing_ents (str): As in `elq_linker`.
+    min_link_probability (float): Minimum link probability of a mention: how often its text is a hyperlink.
+    min_commonness (float): Minimum commonness of a candidate, τ in TAGME: how often the text links to it. The
+        most common candidate is always kept.
+    vote_margin (float): ε in TAGME: among the candidates whose votes are within this share of the highest,
+        the most common one is taken.
+    label (str): Label of entities that have none in the catalogue.
+    existing_ents (str): What happens to entities set by earlier components, as in `elq_linker`.
     """
     return ELQTagme(
         name,
@@ -93,8 +95,8 @@ def make_elq_tagme(
 
 
 class ELQTagme(HasSettings, ScoresLinks, Pipe):
-    """Finds names of a dictionary in short text and links them by how often they are links, how often to
-    which entity, and which entities are linked from the same pages. There is nothing to train.
+    """Finds the names of a dictionary in short text and links them by how often they are hyperlinks, to which
+    entities, and which entities are linked from the same pages. There is nothing to train.
     """
 
     rules: ClassVar[Dict[str, Rule]] = {
@@ -250,7 +252,7 @@ class ELQTagme(HasSettings, ScoresLinks, Pipe):
     # ------------------------------------------------------------------ on disk
 
     def to_bytes(self, *, exclude: Iterable[str] = ()) -> bytes:
-        """Serialize to bytes. The dictionary is not in them, only where it is and what it must be.
+        """Serialize to bytes, without the dictionary: only its place and its stamp.
 
         exclude (Iterable[str]): Fields to leave out: dictionary.
         RETURNS (bytes): The serialized component.
@@ -344,7 +346,7 @@ class Choice:
 
 
 def is_whole(spans: Array, probabilities: Array) -> Array:
-    """Tell spots from mere parts: a spot inside of a longer one that is at least as likely a link.
+    """Find the spots that are not mere parts of a longer spot that is at least as likely a link.
 
     spans (Array): (spots, 2) half-open token ranges, each once, by start.
     probabilities (Array): (spots,) link probabilities.

@@ -116,8 +116,8 @@ class AnchorDictionary:
     ) -> Tuple[Array, Array, Array]:
         """Find the candidates of anchors.
 
-        min_commonness (float): Least commonness of a candidate; the most common one stays in any case.
-        candidates (int): How many of the most common are taken.
+        min_commonness (float): Minimum commonness of a candidate; the most common one is always kept.
+        candidates (int): Maximum number of candidates, most common first.
         RETURNS (Tuple[Array, Array, Array]): (anchors,) how many candidates each has, and, for all of them
             in this order, the most common of each anchor first, the position of the entity and its
             commonness: how many of the anchor's links lead to it.
@@ -246,7 +246,7 @@ class _Links:
             yield entity
 
     def add_anchors(self, anchors: Iterable[Tuple[str, str, float]], report: DictionaryReport) -> None:
-        """Note anchors, as far as their entities are known; what is not is counted."""
+        """Add anchors whose entities are known; count the others."""
         for text, id_, count in anchors:
             report.anchors += 1
             position = self.positions.get(id_)
