@@ -103,7 +103,8 @@ def _draw_row(row: List[Piece], y: float) -> Iterator[str]:
     for piece in row:
         inner = x
         if piece.color:
-            yield f'<rect x="{x:.1f}" y="{y}" width="{piece.width:.1f}" height="{BOX}" rx="6" fill="{piece.color}"/>'
+            size = f'width="{piece.width:.1f}" height="{BOX}"'
+            yield f'<rect x="{x:.1f}" y="{y}" {size} rx="6" fill="{piece.color}"/>'
             inner += PAD
         names = ("mention", "title", "facts") if piece.color else ("word",)
         for line, name, size, baseline in zip(piece.lines, names, SIZES, BASELINES, strict=False):
