@@ -35,7 +35,9 @@ def report_cli(
     from ..pipeline.scorer import METRICS
 
     if training is not None and html_path is None:
-        raise typer.BadParameter("the curve is drawn on the page, so --html is needed", param_hint="--training")
+        raise typer.BadParameter(
+            "the curve is drawn on the page, so --html is needed", param_hint="--training"
+        )
     metrics = read_metrics(metrics_path)
     header = ("", "questions", "gold", "found", *(f"{name} {x}" for name in METRICS for x in "PRF"))
     msg.table(metrics_table(metrics), header=header, divider=True, aligns=("l", *"r" * (len(header) - 1)))
