@@ -1,11 +1,14 @@
-"""The reference pages docs/settings.md and docs/commands.md. `write` generates them from signatures,
-docstrings and help texts; `check` lists what is undocumented, and pages that are stale.
+"""The reference pages docs/settings.md, docs/commands.md and docs/project.md. `write` generates them from
+signatures, docstrings, help texts and project.yml; `check` lists what is undocumented, and stale pages.
 """
 
 import configparser
+import contextlib
 import importlib
 import inspect
+import io
 import re
+import tempfile
 import typing
 from dataclasses import is_dataclass
 from pathlib import Path
@@ -14,6 +17,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Opt
 import typer
 from spacy.language import Language
 from typer.main import get_command
+from weasel.cli.document import project_document
 
 from spacy_elq.cli import app as elq_app
 from spacy_elq.pipeline.annotate import EXTENSIONS
@@ -390,7 +394,25 @@ def _default(parameter: Any) -> str:
 
 def pages() -> Dict[Path, str]:
     """RETURNS (Dict[Path, str]): The pages, by path."""
-    return {ROOT / "docs" / "settings.md": settings_page(), ROOT / "docs" / "commands.md": commands_page()}
+    folder = ROOT / "docs"
+    return {
+        folder / "settings.md": settings_page(),
+        folder / "commands.md": commands_page(),
+        folder / "project.md": project_page(),
+    }
+
+
+def project_page() -> str:
+    """RETURNS (str): What `spacy project document` writes: commands, workflows and assets of project.yml."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "project.md"
+        with contextlib.redirect_stdout(io.StringIO()):
+            project_document(ROOT, path, no_emoji=True)
+        text = path.read_text(encoding="utf8").replace("# Weasel Project: ", "# The project: ")
+    # the page is in another folder than project.yml
+    text = re.sub(r"\]\((project\.yml|assets/)", r"](../\1", text)
+    lines = [line.rstrip() for line in text.splitlines() if not line.startswith("<!--")]
+    return MARK + "\n".join(lines).strip() + "\n"
 
 
 # ------------------------------------------------------------------ checking

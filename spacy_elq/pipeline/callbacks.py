@@ -5,6 +5,7 @@ from typing import Callable, List, Union
 
 from spacy.language import Language
 
+from ..errors import Rule, check_setting
 from ..model.transformer import TransformerModel
 
 
@@ -32,6 +33,10 @@ def freeze_layers(nlp: Language, *, components: List[str], layers: int) -> Langu
     for name in components:
         nodes = nlp.get_pipe(name).model.walk()  # type: ignore[attr-defined]
         transformer = next(node.transformer for node in nodes if isinstance(node, TransformerModel))
+        total = len(transformer.encoder.layer)
+        check_setting(
+            "freeze_layers", "layers", layers, (lambda x: 0 <= x < total, f"fewer than {total} layers")
+        )
         for part in [transformer.embeddings, *transformer.encoder.layer[:layers]]:
             part.requires_grad_(False)
     return nlp

@@ -4,7 +4,7 @@ place, the config of the pipeline.
 
 import difflib
 from dataclasses import asdict, fields, is_dataclass, replace
-from typing import Any, ClassVar, Dict, List, Mapping
+from typing import Any, Callable, ClassVar, Dict, List, Mapping
 
 from spacy.language import Language
 
@@ -26,6 +26,8 @@ class HasSettings:
     """
 
     name: str
+    # set by `nlp.set_error_handler`
+    error_handler: Callable
     # plain settings and what they may be
     rules: ClassVar[Dict[str, Rule]] = {}
     # blocks, and settings of them that have no effect in this component, with the reason

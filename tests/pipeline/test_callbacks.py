@@ -1,5 +1,7 @@
+import pytest
 from conftest import train
 
+from spacy_elq.errors import ELQError
 from spacy_elq.pipeline.callbacks import build_freeze_layers
 
 
@@ -12,3 +14,8 @@ def test_frozen_layers_stay_and_the_others_learn(make_pipeline, gold_docs):
     changed = {name for name, value in model.named_parameters() if not value.equal(before[name])}
     assert not any(name.startswith(("embeddings.", "encoder.layer.0.")) for name in changed)
     assert any(name.startswith("encoder.layer.1.") for name in changed)
+
+
+def test_a_transformer_with_nothing_left_to_learn_is_an_error(make_pipeline):
+    with pytest.raises(ELQError, match=r"E002.*`layers`.*2.*fewer than 2 layers"):
+        build_freeze_layers(layers=2)(make_pipeline("transformer"))
