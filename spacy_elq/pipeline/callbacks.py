@@ -34,9 +34,8 @@ def freeze_layers(nlp: Language, *, components: List[str], layers: int) -> Langu
         nodes = nlp.get_pipe(name).model.walk()  # type: ignore[attr-defined]
         transformer = next(node.transformer for node in nodes if isinstance(node, TransformerModel))
         total = len(transformer.encoder.layer)
-        check_setting(
-            "freeze_layers", "layers", layers, (lambda x: 0 <= x < total, f"fewer than {total} layers")
-        )
+        rule: Rule = (range(total).__contains__, f"fewer than {total} layers")
+        check_setting("freeze_layers", "layers", layers, rule)
         for part in [transformer.embeddings, *transformer.encoder.layer[:layers]]:
             part.requires_grad_(False)
     return nlp
