@@ -303,6 +303,10 @@ class Warnings:
         "[spacy-elq W005] The pipeline was saved by spacy-elq 0.1 with settings of '{name}' that differ "
         "from its config: {differing}. The config is used. To keep a saved value, write it to config.cfg."
     )
+    W006 = (
+        "[spacy-elq W006] Settings of '{name}' were set by hand and are not saved with the pipeline: "
+        "{settings}. To keep them, change the config: update_settings(nlp, '{name}', …), see docs/settings.md."
+    )
     W003 = (
         "[spacy-elq W003] The back end has {lists} lists, but there are only {count} vectors; FAISS wants "
         "{wanted}. IVF{fitting} would fit this catalogue."

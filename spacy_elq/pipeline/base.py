@@ -79,6 +79,7 @@ class IndexedLinker(HasSettings, ScoresLinks, TrainablePipe):
         self.bundled = False
         for setting, value in settings.items():
             setattr(self, setting, value)
+        self.remember_config()
 
     # ------------------------------------------------------------------ the index
 
@@ -302,6 +303,7 @@ class IndexedLinker(HasSettings, ScoresLinks, TrainablePipe):
         path (Union[str, Path]): The folder.
         exclude (Iterable[str]): Fields to leave out: vocab, model, index.
         """
+        self.warn_unsaved()
         folder = Path(path)
         serialize: Dict[str, Callable[[Path], Any]] = {
             "index.json": lambda p: srsly.write_json(p, self._index_record(folder)),

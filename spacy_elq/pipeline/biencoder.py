@@ -87,6 +87,7 @@ class ELQPairs(HasSettings, TrainablePipe):
         self.model = model
         self.same_name = same_name
         self.title_only = title_only
+        self.remember_config()
         self._records: Optional[Records] = None
         self._random = np.random.default_rng(0)
 
@@ -195,6 +196,7 @@ class ELQPairs(HasSettings, TrainablePipe):
         path (Union[str, Path]): The folder.
         exclude (Iterable[str]): Fields to leave out: vocab, model, encoder.
         """
+        self.warn_unsaved()
         serialize: Dict[str, Callable[[Path], Any]] = {
             "vocab": lambda p: self.vocab.to_disk(p, exclude=exclude),
             "model": lambda p: self.model.to_disk(p),

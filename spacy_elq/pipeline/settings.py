@@ -3,12 +3,13 @@ place, the config of the pipeline.
 """
 
 import difflib
+import warnings
 from dataclasses import asdict, fields, is_dataclass, replace
 from typing import Any, Callable, ClassVar, Dict, List, Mapping
 
 from spacy.language import Language
 
-from ..errors import ELQError, Errors, Rule, check_setting
+from ..errors import ELQError, Errors, Rule, Warnings, check_setting
 
 EXISTING_ENTS = ("keep", "overwrite", "replace")
 SPAN_GROUP: Rule = (lambda x: isinstance(x, str) and bool(x), "the name of a span group")
@@ -28,6 +29,8 @@ class HasSettings:
     name: str
     # set by `nlp.set_error_handler`
     error_handler: Callable
+    # what the config of the pipeline says
+    _configured: Dict[str, Any]
     # plain settings and what they may be
     rules: ClassVar[Dict[str, Rule]] = {}
     # blocks, and settings of them that have no effect in this component, with the reason
@@ -66,6 +69,17 @@ class HasSettings:
         """RETURNS (Dict[str, Any]): All settings in plain types, those of a block under its name."""
         blocks = {name: asdict(getattr(self, name)) for name in self.blocks}
         return {**{name: getattr(self, name) for name in self.rules}, **blocks}
+
+    def remember_config(self) -> None:
+        """Take the present settings for those of the pipeline's config."""
+        self._configured = self.settings
+
+    def warn_unsaved(self) -> None:
+        """Warn of settings that were set by hand: the config is what is saved."""
+        now = self.settings
+        changed = [name for name in now if now[name] != self._configured[name]]
+        if changed:
+            warnings.warn(Warnings.W006.format(name=self.name, settings=", ".join(changed)), stacklevel=3)
 
     @classmethod
     def _block_of(cls, name: str) -> Any:
@@ -141,3 +155,4 @@ def update_settings(nlp: Language, name: str, settings: Mapping[str, Any]) -> No
             config[attribute].update(vars(value))
         else:
             config[attribute] = value
+    component.remember_config()

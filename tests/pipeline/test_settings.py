@@ -211,6 +211,20 @@ def test_settings_are_changed_in_use_and_in_the_config(trained_path, tmp_path):
     assert (linker.threshold, linker.first_threshold, linker.label) == (0.5, 0.25, "X")
 
 
+@pytest.mark.parametrize("name", FACTORIES)
+def test_settings_by_hand_that_are_not_saved_are_named(name, path_of, tmp_path):
+    nlp = spacy.load(path_of(name))
+    nlp.get_pipe(name).label = "OTHER"
+    with pytest.warns(UserWarning, match=rf"W006.*'{name}'.*: label"):
+        nlp.to_disk(tmp_path / "saved")
+    assert spacy.load(tmp_path / "saved").get_pipe(name).label != "OTHER"
+    update_settings(nlp, name, {"label": "OTHER"})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        nlp.to_disk(tmp_path / "saved")
+    assert spacy.load(tmp_path / "saved").get_pipe(name).label == "OTHER"
+
+
 @pytest.mark.parametrize("setting", ["colour", "decoder.colour", "colour.threshold", "threshold"])
 def test_an_unknown_setting_changes_nothing(trained_path, setting):
     nlp = spacy.load(trained_path)

@@ -4,7 +4,8 @@ span extraction model of the paper's Appendix B.
 
 import math
 from itertools import islice
-from typing import Any, Callable, ClassVar, Dict, Iterable, List, NamedTuple, Optional, Tuple
+from pathlib import Path
+from typing import Any, Callable, ClassVar, Dict, Iterable, List, NamedTuple, Optional, Tuple, Union
 
 import numpy as np
 from spacy.language import Language
@@ -161,6 +162,7 @@ class ELQSpanExtractor(HasSettings, TrainablePipe):
         self.max_length = max_length
         self.spans_key = spans_key
         self.label = label
+        self.remember_config()
 
     def predict(self, docs: Iterable[Doc]) -> List[List[Suggestion]]:
         """Find the most likely spans of a batch, without changing the docs.
@@ -256,6 +258,15 @@ class ELQSpanExtractor(HasSettings, TrainablePipe):
             found = example.predicted.spans.get(self.spans_key, [])
             counts.score_set(set(map(_characters, found)), set(map(_characters, gold)))
         return {"elq_spans_r": counts.recall, "elq_spans_p": counts.precision}
+
+    def to_disk(self, path: Union[str, Path], *, exclude: Iterable[str] = ()) -> None:
+        """Save to a folder.
+
+        path (Union[str, Path]): The folder.
+        exclude (Iterable[str]): Fields to leave out: vocab, model.
+        """
+        self.warn_unsaved()
+        super().to_disk(path, exclude=exclude)
 
     def add_label(self, label: str) -> int:
         """Not supported: there is one label, a setting."""

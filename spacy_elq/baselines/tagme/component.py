@@ -134,6 +134,7 @@ class ELQTagme(HasSettings, ScoresLinks, Pipe):
         self.vote_margin = vote_margin
         self.label = label
         self.existing_ents = existing_ents
+        self.remember_config()
         self._dictionary: Optional[AnchorDictionary] = None
 
     @property
@@ -281,6 +282,7 @@ class ELQTagme(HasSettings, ScoresLinks, Pipe):
         path (Union[str, Path]): The folder.
         exclude (Iterable[str]): Fields to leave out: dictionary.
         """
+        self.warn_unsaved()
         folder = Path(path)
         serialize: Dict[str, Callable[[Path], Any]] = {
             "dictionary": lambda p: srsly.write_json(p, self._record(folder)),
