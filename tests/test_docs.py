@@ -4,7 +4,8 @@ link leads somewhere, and figures are those of the pages that commands write.
 A block says what it is by its first line:
 
     ```python         run, in the order of the page
-    ```text           after Python: what it prints, where scores may differ; `text exact`: to the letter
+    ```text           after Python: what it prints, where scores may differ; `text exact`: to the letter;
+                      `text new`: what a real encoder makes of questions that training never saw
     ```bash           each line is run; `bash parse`: needs a network or minutes, options are checked
     ```jsonl NAME     read, and written to NAME, if there is one; the same for text
     ```ini            a part of a config: names and settings must exist
@@ -22,7 +23,7 @@ import shlex
 import shutil
 import sys
 from pathlib import Path
-from typing import Dict, Iterator, List, NamedTuple, Optional
+from typing import Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 from xml.etree import ElementTree
 
 import pytest
@@ -98,6 +99,7 @@ def docs_world(tmp_path_factory: pytest.TempPathFactory, encoder_path: Path) -> 
     world = tmp_path_factory.mktemp("docs")
     # longer texts than the tiny BERT's, and a layer more than the shipped config freezes
     config = BertConfig.from_pretrained(encoder_path, max_position_embeddings=160, num_hidden_layers=3)
+    fix_random_seed(0)  # whatever ran before
     BertModel(config).save_pretrained(world / "encoder")
     AutoTokenizer.from_pretrained(encoder_path, model_max_length=160).save_pretrained(world / "encoder")
     (world / "assets").mkdir()
@@ -146,8 +148,17 @@ def make_pipeline() -> Language:
     # the README asks this
     docs.append(nlp.make_doc("is mercury closer to the sun than venus"))
     docs[-1].spans["gold_links"] = [Span(docs[-1], 1, 2, label="LOC", kb_id="Q308")]
-    train(nlp, docs, steps=100, learn_rate=0.002)
-    return nlp
+    # by heart, so that what the pages print does not depend on luck; "quicksilver" has too many word pieces
+    for _ in range(10):
+        train(nlp, docs, steps=50, learn_rate=0.0005)
+        found = [{(ent.start, ent.end, ent.kb_id_) for ent in nlp(doc.text).ents} for doc in docs]
+        if sum(links != _gold(doc) for links, doc in zip(found, docs, strict=True)) <= 1:
+            return nlp
+    raise AssertionError("the small pipeline does not learn its questions")
+
+
+def _gold(doc: Doc) -> Set[Tuple[int, int, str]]:
+    return {(span.start, span.end, span.kb_id_) for span in doc.spans["gold_links"]}
 
 
 def _docs(nlp: Language, path: Path) -> Iterator[Doc]:
@@ -213,7 +224,8 @@ def check_output(block: Block, output: str, where: str) -> None:
     if "exact" in block.words:
         assert output == block.text, where
         return
-    assert output, f"{where}: nothing was printed"
+    # new questions are for real encoders: the tiny one may find nothing in them
+    assert output or "new" in block.words, f"{where}: nothing was printed"
     assert {_shape(x) for x in output.splitlines()} <= {_shape(x) for x in block.text.splitlines()}, where
 
 
