@@ -411,8 +411,8 @@ def project_page() -> str:
         text = path.read_text(encoding="utf8")
     text = re.sub(r"# Weasel Project: .*", "# The project", text)
     # spaCy's own command for the same
-    text = text.replace("`weasel run [name]`", "`python -m spacy project run NAME`")
-    text = text.replace("`weasel assets`", "`python -m spacy project assets`")
+    text = text.replace("`weasel run [name]`", "`spacy project run NAME`")
+    text = text.replace("`weasel assets`", "`spacy project assets`")
     # the page is in another folder than project.yml
     text = re.sub(r"\]\((project\.yml|assets/)", r"](../\1", text)
     lines = [line.rstrip() for line in text.splitlines() if not line.startswith("<!--")]
