@@ -9,7 +9,7 @@ from ..errors import ELQError
 
 app = typer.Typer(
     name="elq",
-    help="One-pass entity linking for questions (spacy-elq): from a catalogue to a linked text.",
+    help="Entity linking for questions (spacy-elq): index a catalogue, train a linker, link text.",
     no_args_is_help=True,
 )
 

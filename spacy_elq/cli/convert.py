@@ -55,8 +55,8 @@ def convert_cli(
     JSON of WebQSP_EL and GraphQuestions_EL ("utterance", "entities", "entities_pos"); --format elq reads the
     version used by the published code (tokenized/*.jsonl with "text", "mentions", "entity"; ids are titles).
 
-    Gold links that do not match token boundaries are dropped and counted. All others go into the span group
-    "gold_links" of each doc, and into doc.ents where they do not overlap.
+    Gold links go into the span group "gold_links" of each doc, and into doc.ents where they do not overlap. Those
+    that do not match token boundaries are counted: they are not used in training, and missed in evaluation.
     """
     from ..corpora.convert import convert
 

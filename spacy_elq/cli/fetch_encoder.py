@@ -15,7 +15,9 @@ def fetch_encoder_cli(
     output: Path = typer.Argument(..., help="Folder for the encoder"),
     force: bool = typer.Option(False, "--force", "-F", help="Replace a folder that holds something else"),
     used: Optional[str] = typer.Option(
-        None, "--for", help="The encoder in use: if that is not OUTPUT, there is nothing to fetch"
+        None,
+        "--for",
+        help="Do nothing unless this is OUTPUT: for projects in which the encoder is a variable",
     ),
 ) -> None:
     """Fetch a pretrained encoder without the Hugging Face hub, for `spacy elq encode` and `spacy train`.

@@ -26,7 +26,7 @@ def import_cli(
         None,
         "--bert",
         "-b",
-        help="Folder or hub name for configuration and tokenizer of the encoder; by default what the settings name",
+        help="Folder or hub name of the BERT with the configuration and tokenizer; by default that of the settings",
     ),
     ids: str = typer.Option("wikidata", "--ids", help="What becomes kb_id_: wikidata, title or curid"),
     factory: Optional[str] = typer.Option(
@@ -36,10 +36,10 @@ def import_cli(
         help="FAISS factory string of the index to build without --index; by default by size",
     ),
     threshold: float = typer.Option(
-        0.055, "--threshold", "-t", help="Least joint probability of a link; exp(-2.9), as published"
+        0.055, "--threshold", "-t", help="Minimum joint probability of a link; exp(-2.9), as published"
     ),
 ) -> None:
-    """Turn a published ELQ model into a pipeline that gives the same scores.
+    """Convert a published ELQ model to a pipeline that gives the same scores.
 
     The result is an ordinary pipeline with its index inside; its folder "entity_encoder" is for `spacy elq
     encode --pooling cls`, so that entities can be added later. Vectors and index are never loaded into memory

@@ -21,10 +21,10 @@ def index_cli(
         "of entities",
     ),
     ef_search: Optional[int] = typer.Option(
-        None, "--ef-search", min=1, help="How many nodes of a graph (HNSW) a search keeps in sight"
+        None, "--ef-search", min=1, help="efSearch of a graph (HNSW): how many nodes a search keeps"
     ),
     nprobe: Optional[int] = typer.Option(
-        None, "--nprobe", min=1, help="How many lists (IVF) a search looks into"
+        None, "--nprobe", min=1, help="nprobe of lists (IVF): how many lists are searched"
     ),
     rescore: Optional[int] = typer.Option(
         None, "--rescore", min=1, help="How many candidates of a compressed back end are scored exactly"

@@ -31,7 +31,7 @@ def link_cli(
         None, "--threshold", "-t", help="Minimum joint probability, instead of the pipeline's"
     ),
     alternatives: int = typer.Option(
-        3, "--alternatives", "-n", help="Scored alternatives to write for each link"
+        3, "--alternatives", "-n", help="Number of other candidates to write for each link, with their scores"
     ),
     batch_size: int = typer.Option(64, "--batch-size", "-b", help="Questions in one batch"),
     n_process: int = typer.Option(1, "--n-process", "-p", help="Worker processes"),

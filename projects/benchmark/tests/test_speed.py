@@ -129,7 +129,7 @@ def test_every_engine_is_compared_with_torch(made, page):
     assert others[2]["least_cosine"] < 1.0
     assert "| torch, float32 | 1.00 | 1.00 | 1.0000 | 1.0000 |" in page
     assert record["processor"] in page
-    assert f"The bare forward pass of {record['encoder']} over" in page
+    assert f"The forward pass of {record['encoder']} alone over" in page
 
 
 def test_the_page_has_the_tables(page, pipelines):

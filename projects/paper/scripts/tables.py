@@ -36,11 +36,11 @@ DETAILS = {
     "strong": "strong",
     "mentions": "mentions",
     "links": "links",
-    "candidates_recall": "gold in 10",
+    "candidates_recall": "recall@10",
     "weak_unseen": "unseen",
     "weak_described": "described",
 }
-ABLATED = {"weak": "weak F1", "mentions": "mentions", "links": "links", "candidates_recall": "gold in 10"}
+ABLATED = {"weak": "weak F1", "mentions": "mentions", "links": "links", "candidates_recall": "recall@10"}
 ERRORS = {
     "missed": "missed mentions",
     "wrong": "wrong entities",
@@ -146,7 +146,7 @@ def comparison_table(groups: Groups) -> str:
 
 
 def differences(groups: Groups) -> str:
-    """RETURNS (str): Where ELQ is ahead and where it is not, in words."""
+    """RETURNS (str): How far ELQ is ahead of each baseline, or behind it."""
     means = {
         key: [statistics.mean(row[name] for row in own) for name in ("weak", "questions_per_second")]
         for key, own in groups
@@ -155,9 +155,9 @@ def differences(groups: Groups) -> str:
     for (test, system), (weak, speed) in means.items():
         if system != "elq" and (test, "elq") in means:
             elq = means[test, "elq"]
-            ahead = "ahead of" if elq[0] > weak else "NOT ahead of"
-            gain = f"by {100 * (elq[0] - weak):+.1f} weak F1, at {elq[1] / speed:.2f} times its questions/s."
-            lines.append(f"- {TESTS[test]}: ELQ is {ahead} {SYSTEMS[system]} {gain}")
+            name, _, components = SYSTEMS[system].partition(": ")
+            gain = f"{100 * (elq[0] - weak):+.1f} weak F1, {elq[1] / speed:.2f} times the questions/s."
+            lines.append(f"- {TESTS[test]}, ELQ against {name} ({components}): {gain}")
     return "\n".join(lines) or NOT_MEASURED
 
 

@@ -79,14 +79,14 @@ def test_what_limits_it_is_counted():
     )
 
 
-def test_a_baseline_that_is_ahead_is_named():
+def test_differences_have_a_sign():
     rows = [
         {"system": system, "test": "webqsp_el", "weak": weak, "questions_per_second": 9}
         for system, weak in (("elq", 0.5), ("tagme", 0.25), ("spacy", 0.75))
     ]
     ahead, behind = tables.differences(tables.compare(rows)).splitlines()
-    assert ahead.startswith("- WebQSP_EL: ELQ is ahead of TAGME: `elq_tagme` by +25.0 weak F1, at 1.00 times")
-    assert behind.startswith(
-        "- WebQSP_EL: ELQ is NOT ahead of spaCy: `ner`, `entity_linker` by -25.0 weak F1"
+    assert ahead == (
+        "- WebQSP_EL, ELQ against TAGME (`elq_tagme`): +25.0 weak F1, 1.00 times the questions/s."
     )
+    assert behind.startswith("- WebQSP_EL, ELQ against spaCy (`ner`, `entity_linker`): -25.0 weak F1")
     assert tables.differences([]) == tables.NOT_MEASURED
