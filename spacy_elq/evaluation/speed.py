@@ -11,18 +11,14 @@ from typing import Any, Callable, Dict, List, Optional
 from spacy.language import Language
 from spacy.util import minibatch
 
-from .. import util as threads
 from ..errors import ELQError, Errors
 from ..model.transformer import TransformerModel, time_forward
 from ..types import Linker
+from ..util import set_threads
 from .pipelines import load_pipeline, read_docs
 
 STAGES = ("tokenizer", "encoder", "mentions", "search", "decode", "annotation", "rest")
-
-
 _MB = 1e6
-
-
 # questions that the pipeline, then the bare encoder, processes in turn, as a machine's speed varies over time
 _BLOCK = 64
 
@@ -43,7 +39,7 @@ def bench(
         and, in "runs", figures for each batch size, in "lengths" for docs of a given number of tokens.
     """
     subject = _prepare(pipeline, data_path, limit=limit)
-    threads.set_threads(n_threads)
+    set_threads(n_threads)
     (runs,) = _run_in_turn([subject], batch_sizes, repeats=repeats)
     return {
         "threads": n_threads,
@@ -70,7 +66,7 @@ def bench_in_turn(
     RETURNS (List[List[Dict[str, Any]]]): Of each pipeline, the "runs" of `bench`.
     """
     subjects = [_prepare(pipeline, data_path, limit=limit) for pipeline in pipelines]
-    threads.set_threads(n_threads)
+    set_threads(n_threads)
     return _run_in_turn(subjects, batch_sizes, repeats=repeats)
 
 

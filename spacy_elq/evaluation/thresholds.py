@@ -38,17 +38,17 @@ def choose_thresholds(
         if not hasattr(linker, "set_index"):
             raise ELQError(Errors.E077.format(setting="index_path", name=linker.name))
         linker.set_index(EntityIndex.open(index_path))
-        nlp.get_pipe_config(linker.name)["index_path"] = None
+        update_settings(nlp, linker.name, {"index_path": None})
     examples = read_gold(data_path, nlp)
     before = getattr(linker, "threshold", None)
     _set(nlp, linker, LOWEST, None)
     process(nlp, examples, batch_size=batch_size, desc="Link")
-    curve = threshold_curve(examples, linker)
+    curve = threshold_curve(examples)
     if not curve:
         raise ELQError(Errors.E043.format(pipeline=pipeline, path=data_path, lowest=LOWEST))
     best: Dict[str, Any] = {**max(curve, key=lambda row: row["f"]), "first_threshold": None}
     if first:
-        best = max(best, choose_two(examples, linker), key=lambda row: row["f"])
+        best = max(best, choose_two(examples), key=lambda row: row["f"])
     _set(nlp, linker, best["threshold"], best["first_threshold"])
     target = output or nlp.path or Path(pipeline)
     save_pipeline(nlp, target)
@@ -62,7 +62,7 @@ def _set(nlp: Language, linker: Linker, threshold: float, first: Optional[float]
     update_settings(nlp, linker.name, {"decoder.threshold": threshold, "decoder.first_threshold": first})
 
 
-def threshold_curve(examples: List[Example], linker: Linker) -> List[Dict[str, float]]:
+def threshold_curve(examples: List[Example]) -> List[Dict[str, float]]:
     """Weak precision, recall and F1 for every threshold that makes a difference.
 
     Greedy decoding goes from the best link down, so what a higher threshold gives is what a lower one
@@ -72,15 +72,15 @@ def threshold_curve(examples: List[Example], linker: Linker) -> List[Dict[str, f
     RETURNS (List[Dict[str, float]]): Rows by ascending threshold, each between two scores; none if
         there are no links.
     """
-    n_gold = _count_gold(examples, linker)
-    counts, right, thresholds = _add_up([link for example in examples for link in _judge(example, linker)])
+    n_gold = _count_gold(examples)
+    counts, right, thresholds = _add_up([link for example in examples for link in _judge(example)])
     columns = {"threshold": thresholds, "p": right / np.maximum(counts, 1), "r": right / n_gold}
     columns["f"] = 2 * right / (counts + n_gold)
     rows = [{name: float(values[i]) for name, values in columns.items()} for i in np.flatnonzero(counts)]
     return rows[::-1]
 
 
-def choose_two(examples: List[Example], linker: Linker) -> Dict[str, float]:
+def choose_two(examples: List[Example]) -> Dict[str, float]:
     """The best weak F1 with one threshold for the best link of each doc and a higher one for the others.
 
     F1 is a ratio of sums to which each group adds its part. So for a given F1 the thresholds can be chosen
@@ -91,8 +91,8 @@ def choose_two(examples: List[Example], linker: Linker) -> Dict[str, float]:
     RETURNS (Dict[str, float]): Thresholds, precision, recall and F1; F1 is 0 where the best pair has the
         higher threshold for the best link.
     """
-    n_gold = _count_gold(examples, linker)
-    judged = [sorted(_judge(example, linker), key=lambda link: -link[0]) for example in examples]
+    n_gold = _count_gold(examples)
+    judged = [sorted(_judge(example), key=lambda link: -link[0]) for example in examples]
     groups = [
         _add_up([link for links in judged for link in links[:1]]),
         _add_up([link for links in judged for link in links[1:]]),
@@ -121,13 +121,13 @@ def _add_up(links: List[Tuple[float, bool]]) -> Tuple[Array, Array, Array]:
     return np.flatnonzero(differ), right[differ], np.sqrt(scores[:-1] * scores[1:])[differ]
 
 
-def _count_gold(examples: List[Example], linker: Linker) -> int:
+def _count_gold(examples: List[Example]) -> int:
     """RETURNS (int): Number of gold links, also of those that do not fit the tokens."""
     golds = [gold_spans(example.reference) for example in examples]
     return sum(map(len, golds)) + sum(int(e.reference.user_data.get(LOST, 0)) for e in examples)
 
 
-def _judge(example: Example, linker: Linker) -> List[Tuple[float, bool]]:
+def _judge(example: Example) -> List[Tuple[float, bool]]:
     """RETURNS (List[Tuple[float, bool]]): Score of every link of a doc, and whether it is right. Where
     several links could be right for one gold link, it is the best of them.
     """

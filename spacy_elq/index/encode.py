@@ -10,10 +10,10 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
 import numpy as np
 from tqdm import tqdm
 
-from .. import util as threads
 from ..catalogue import count_entities, read_catalogue
 from ..errors import ELQError, Errors
 from ..types import Array, Encoder, Entity
+from ..util import set_threads
 from .entity_index import VECTORS, EntityIndex
 from .records import ROLES, Records, write_records
 from .store import META, check_disk, commit, write_json
@@ -125,7 +125,7 @@ def _encode_all(shards: _Shards, begins: List[int], n_process: int) -> Iterator[
 def _begin_work(shards: _Shards) -> None:
     """Make a process ready for `_encode_shard`."""
     global _own_shards
-    threads.set_threads(1)
+    set_threads(1)
     _own_shards = shards
 
 

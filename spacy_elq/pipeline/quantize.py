@@ -26,12 +26,8 @@ def quantize(nlp: Language, *, precision: str = "int8") -> None:
             continue
         config = nlp.get_pipe_config(name)
         pipe.model = replace_transformer(model, precision=precision)  # type: ignore[attr-defined]
-        get_spans = config["model"]["get_spans"]
-        config["model"] = {
-            "@architectures": ARCHITECTURE,
-            "name": config["model"]["name"],
-            "get_spans": get_spans,
-        }
+        kept = {key: config["model"][key] for key in ("name", "get_spans")}
+        config["model"] = {"@architectures": ARCHITECTURE, **kept}
         return
     raise ELQError(
         Errors.E092.format(pipeline=nlp.path or nlp.meta["name"], pipes=", ".join(nlp.pipe_names) or "none")

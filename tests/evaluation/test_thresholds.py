@@ -10,6 +10,7 @@ from spacy.cli import app
 from spacy.tokens import Doc, DocBin, Span
 from spacy.training import Example
 from spacy.util import load_config
+from spacy.vocab import Vocab
 from typer.testing import CliRunner
 
 from spacy_elq.errors import ELQError
@@ -44,7 +45,6 @@ def rerun(trained_path, gold_path):
         examples = [Example(nlp(doc.text), doc) for doc in gold]
         return examples, count_links(examples)["weak"]
 
-    run.linker = nlp.get_pipe("elq_linker")
     return run
 
 
@@ -79,7 +79,7 @@ def test_chosen_threshold_has_the_best_weak_f1(trained_path, gold_path, rerun, t
 
 def test_curve_agrees_with_real_runs(rerun):
     examples, _ = rerun(LOWEST)
-    curve = threshold_curve(examples, rerun.linker)
+    curve = threshold_curve(examples)
     values = [row["threshold"] for row in curve]
     assert values == sorted(values)
     assert len(curve) > 20
@@ -88,30 +88,30 @@ def test_curve_agrees_with_real_runs(rerun):
         assert (row["p"], row["r"], row["f"]) == pytest.approx((score.precision, score.recall, score.fscore))
 
 
-def test_curve_without_any_link(rerun, gold_docs):
+def test_curve_without_any_link(gold_docs):
     nothing = [Example(Doc(doc.vocab, words=[t.text for t in doc]), doc) for doc in gold_docs]
-    assert threshold_curve(nothing, rerun.linker) == []
+    assert threshold_curve(nothing) == []
 
 
-def curve_of(linker, gold, scores):
+def curve_of(gold, scores):
     """The curve of one doc with links of one entity: token ranges of gold, and of links with scores."""
     reference, found = (Doc(spacy.blank("en").vocab, words=list("abcd")) for _ in range(2))
     reference.spans["gold_links"] = [Span(reference, *place, label="X", kb_id="E1") for place in gold]
     found.ents = [Span(found, *place, label="X", kb_id="E1") for place in scores]
     for ent in found.ents:
         ent._.elq_score = scores[ent.start, ent.end]
-    return threshold_curve([Example(found, reference)], linker)
+    return threshold_curve([Example(found, reference)])
 
 
-def test_links_with_the_same_score_come_and_go_together(rerun):
-    rows = curve_of(rerun.linker, [(0, 1)], {(0, 1): 0.5, (1, 2): 0.5, (2, 3): 0.9})
+def test_links_with_the_same_score_come_and_go_together():
+    rows = curve_of([(0, 1)], {(0, 1): 0.5, (1, 2): 0.5, (2, 3): 0.9})
     assert [row["p"] for row in rows] == pytest.approx([1 / 3, 0.0])
     assert 0.001 < rows[0]["threshold"] < 0.5 < rows[1]["threshold"] < 0.9
 
 
-def test_curve_matches_the_best_links_first(rerun):
+def test_curve_matches_the_best_links_first():
     """The best link overlaps with both gold links, the others with one each."""
-    rows = curve_of(rerun.linker, [(0, 2), (2, 4)], {(1, 3): 0.9, (3, 4): 0.5, (0, 1): 0.3})
+    rows = curve_of([(0, 2), (2, 4)], {(1, 3): 0.9, (3, 4): 0.5, (0, 1): 0.3})
     assert [row["p"] for row in rows] == pytest.approx([2 / 3, 1.0, 1.0])
 
 
@@ -138,9 +138,9 @@ def test_the_best_link_gets_a_threshold_of_its_own(trained_path, gold_docs, tmp_
     assert spacy.load(tmp_path / "two").get_pipe("elq_linker").first_threshold is None
 
 
-def docs_of(docs, vocab):
+def docs_of(docs):
     """Examples of docs, each a list of (score, is right) of links of one token."""
-    examples = []
+    examples, vocab = [], Vocab()
     for links in docs:
         reference, found = (Doc(vocab, words=[f"w{i}" for i in range(len(links) + 1)]) for _ in range(2))
         right = [i for i, (_, is_right) in enumerate(links) if is_right]
@@ -158,7 +158,7 @@ def docs_of(docs, vocab):
         st.lists(st.tuples(st.sampled_from([0.1, 0.2, 0.4, 0.8]), st.booleans()), max_size=3), max_size=6
     )
 )
-def test_two_thresholds_are_found_as_by_trying_all(rerun, docs):
+def test_two_thresholds_are_found_as_by_trying_all(docs):
     docs = [*docs, [(0.8, True)]]
     best = 0.0
     for first in (0.05, 0.15, 0.3, 0.6, 0.9):
@@ -171,17 +171,17 @@ def test_two_thresholds_are_found_as_by_trying_all(rerun, docs):
             ]
             n_gold = sum(is_right for links in docs for _, is_right in links)
             best = max(best, 2 * sum(kept) / (len(kept) + n_gold))
-    row = choose_two(docs_of(docs, rerun.linker.vocab), rerun.linker)
+    row = choose_two(docs_of(docs))
     assert row["f"] == pytest.approx(best) or (row["f"] == 0.0 and row["first_threshold"] > row["threshold"])
 
 
-def test_two_thresholds_only_where_they_are_better_than_one(rerun):
+def test_two_thresholds_only_where_they_are_better_than_one():
     """The best links are wrong below 0.5, the others right down to 0.1: that is no pair to offer."""
     docs = [[(0.8, True), (0.2, True)], [(0.4, False), (0.2, True)], [(0.4, False)]]
-    assert choose_two(docs_of(docs, rerun.linker.vocab), rerun.linker)["f"] == 0.0
-    missed = docs_of([[(0.3, False)]], rerun.linker.vocab)
+    assert choose_two(docs_of(docs))["f"] == 0.0
+    missed = docs_of([[(0.3, False)]])
     missed[0].reference.spans["gold_links"] = [Span(missed[0].reference, 1, 2, label="X", kb_id="E1")]
-    assert choose_two(missed, rerun.linker)["f"] == 0.0
+    assert choose_two(missed)["f"] == 0.0
 
 
 def test_rows_to_look_at_are_sorted_and_have_the_best(trained_path, gold_path, tmp_path):
