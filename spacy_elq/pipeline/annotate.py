@@ -1,6 +1,6 @@
 """Links on docs: what is written there, and what becomes of entities that were there before."""
 
-from typing import Iterable, List, Optional, Sequence
+from typing import Iterable, List, Optional, Sequence, Tuple
 
 import numpy as np
 from spacy.tokens import Doc, Span
@@ -25,9 +25,15 @@ def write_links(
     spans_key (Optional[str]): Span group for all links, also those that were not accepted.
     """
     for doc, doc_links in zip(docs, links, strict=True):
-        spans = [_annotate(doc, link) for link in doc_links]
+        spans = [Span(doc, x.start, x.end, label=x.label, kb_id=x.entity_id) for x in doc_links]
         accepted = [s for s, link in zip(spans, doc_links, strict=True) if link.accepted]
-        doc.set_ents(_merge_ents(doc.ents, accepted, how=existing_ents))
+        kept, linked = _merge_ents(doc.ents, accepted, how=existing_ents)
+        doc.set_ents([*kept, *linked])
+        # spaCy stores these values by characters: an entity that stays would get those of another
+        taken = {(ent.start, ent.end) for ent in kept}
+        for span, link in zip(spans, doc_links, strict=True):
+            if (link.start, link.end) not in taken:
+                _annotate(span, link)
         if spans_key:
             doc.spans[spans_key] = spans
             scores = np.asarray([link.score for link in doc_links], dtype="float32")
@@ -41,23 +47,30 @@ def _install_extensions() -> None:
             Span.set_extension(name, default=None)
 
 
-def _annotate(doc: Doc, link: Link) -> Span:
-    span = Span(doc, link.start, link.end, label=link.label, kb_id=link.entity_id)
+def _annotate(span: Span, link: Link) -> None:
     values = span._
     values.elq_score = link.score
     values.elq_title = link.title
     values.elq_alternatives = [alternative.to_dict() for alternative in link.alternatives]
-    return span
 
 
-def _merge_ents(existing: Sequence[Span], linked: List[Span], *, how: str) -> List[Span]:
-    """RETURNS (List[Span]): What becomes `doc.ents`, by the setting `existing_ents`."""
+def _merge_ents(
+    existing: Sequence[Span], linked: List[Span], *, how: str
+) -> Tuple[Sequence[Span], Sequence[Span]]:
+    """RETURNS (Tuple[Sequence[Span], Sequence[Span]]): The entities that stay and the links that become
+    entities, by the setting `existing_ents`.
+    """
     if how == "replace" or not existing:
-        return linked
-    first, second = (existing, linked) if how == "keep" else (linked, existing)
-    taken = {token for span in first for token in range(span.start, span.end)}
-    rest = [span for span in second if taken.isdisjoint(range(span.start, span.end))]
-    return [*first, *rest]
+        return [], linked
+    if how == "keep":
+        return existing, _without_overlap(linked, existing)
+    return _without_overlap(existing, linked), linked
+
+
+def _without_overlap(spans: Sequence[Span], others: Sequence[Span]) -> List[Span]:
+    """RETURNS (List[Span]): The spans that share no token with any of the others."""
+    taken = {token for span in others for token in range(span.start, span.end)}
+    return [span for span in spans if taken.isdisjoint(range(span.start, span.end))]
 
 
 _install_extensions()

@@ -20,6 +20,7 @@ from spacy_elq.corpora.gold import COMPLETE
 from spacy_elq.errors import ELQError
 from spacy_elq.index import EntityIndex, build_index, encode_catalogue
 from spacy_elq.pipeline import linker as module
+from spacy_elq.pipeline import stream
 from spacy_elq.pipeline.base import bundle_index
 from spacy_elq.pipeline.gold import collect_gold
 
@@ -626,6 +627,43 @@ def test_entities_of_earlier_components(loaded, existing_ents, expected):
     ruler = loaded.add_pipe("entity_ruler", first=True)
     ruler.add_patterns([{"label": "A", "pattern": "is"}, {"label": "B", "pattern": "york"}])
     assert [(ent.text, ent.kb_id_) for ent in loaded(LINKED).ents] == expected
+
+
+@pytest.mark.parametrize("spans_key", [None, "mentions"])
+def test_an_entity_that_is_kept_does_not_get_the_score_of_a_link(loaded, spans_key):
+    change(loaded.get_pipe("elq_linker"), existing_ents="keep", spans_key=spans_key)
+    ruler = loaded.add_pipe("entity_ruler", first=True)
+    ruler.add_patterns([{"label": "A", "pattern": "paris"}])
+    paris, city = loaded(LINKED).ents
+    assert (paris.label_, paris.kb_id_) == ("A", "")
+    assert (paris._.elq_score, paris._.elq_title, paris._.elq_alternatives) == (None, None, None)
+    assert (city.kb_id_, city._.elq_title) == ("E5", "New York City")
+    # so that commands do not take it for a link
+    (result,) = stream.link(loaded, [{"text": LINKED}])
+    assert [found["id"] for found in result["links"]] == ["E5"]
+
+
+def test_a_mention_that_is_only_shown_does_not_change_an_entity_that_stays(loaded):
+    change(loaded.get_pipe("elq_linker"), threshold=1.0, spans_key="mentions")
+    ruler = loaded.add_pipe("entity_ruler", first=True)
+    ruler.add_patterns([{"label": "A", "pattern": "paris"}])
+    doc = loaded(LINKED)
+    assert [(ent.label_, ent._.elq_score) for ent in doc.ents] == [("A", None)]
+    assert "paris" in [span.text for span in doc.spans["mentions"]]
+
+
+def test_two_linkers_in_one_pipeline(loaded, trained_path):
+    """The second links what the first has left, and leaves the rest alone."""
+    loaded.get_pipe("elq_linker").mention_limit = 1
+    loaded.add_pipe("elq_linker", name="second", source=spacy.load(trained_path))
+    change(loaded.get_pipe("second"), existing_ents="keep", temperature=50.0, threshold=0.0)
+    first = loaded.get_pipe("elq_linker")
+    with loaded.select_pipes(disable="second"):
+        (alone,) = loaded(LINKED).ents
+    found = {ent.text: ent for ent in loaded(LINKED).ents}
+    assert len(found) > 1
+    assert found[alone.text]._.elq_score == pytest.approx(alone._.elq_score)
+    assert first.temperature == 1.0
 
 
 def test_links_on_given_spans(trained):
