@@ -130,7 +130,7 @@ def _render(found: Doc, gold: Doc, kb_url: str) -> Tuple[bool, List[Dict[str, An
     is_right = len(pairs) == len(right) == len(links)
     kind = escape(str(gold.user_data.get(KIND, "")))  # displaCy does not escape titles
     shown = [
-        _ent(start, end, "RIGHT" if i in hits else "WRONG", id_, ents[i]._.elq_title, kb_url)
+        _ent(start, end, "RIGHT" if i in hits else "WRONG", id_, ents[i]._.elq_title or "", kb_url)
         for i, (start, end, id_) in enumerate(links)
     ]
     blocks = [{"text": found.text, "ents": shown, "title": None if is_right else kind}]

@@ -158,6 +158,17 @@ def test_titles_are_escaped(page):
     assert "<b>" not in html
 
 
+def test_a_link_without_a_title(own_path, gold_docs, tmp_path):
+    """spaCy's own linker writes none."""
+    data = tmp_path / "gold.spacy"
+    DocBin(docs=gold_docs, store_user_data=True).to_disk(data)
+    evaluate(str(own_path), data, tmp_path / "metrics.json")
+    write_html(tmp_path / "metrics.json", data, tmp_path / "page.html", kb_url=KB_URL)
+    html = (tmp_path / "page.html").read_text(encoding="utf8")
+    assert re.search(r">E\d+</a>", html)
+    assert "None" not in html
+
+
 def test_headings_are_escaped(page):
     html = page(("is paris old", [], [(1, 2, "E1")]), kind="<script>alert(1)</script>")
     assert "<script>" not in html
