@@ -1,5 +1,6 @@
 """The messages people see: what was found, what was expected, what to type next."""
 
+from numbers import Integral
 from typing import Any, Callable, Mapping, Tuple
 
 # whether a value is valid, and what a valid one is called in a message
@@ -311,6 +312,11 @@ class Warnings:
         "[spacy-elq W003] The back end has {lists} lists, but there are only {count} vectors; FAISS wants "
         "{wanted}. IVF{fitting} would fit this catalogue."
     )
+
+
+def whole_number(least: int) -> Rule:
+    """RETURNS (Rule): That of whole numbers from a least one on."""
+    return (lambda x: isinstance(x, Integral) and int(x) >= least, f"a whole number, at least {least}")
 
 
 def check_settings(name: str, owner: Any, rules: Mapping[str, Rule]) -> None:

@@ -6,7 +6,7 @@ from typing import Callable, Optional, Tuple
 
 import numpy as np
 
-from ..errors import check_settings
+from ..errors import check_settings, whole_number
 from ..types import Array
 
 _LEAST, _SMALLEST = np.finfo("float64").min, np.finfo("float64").tiny
@@ -42,9 +42,9 @@ class Decoder:
             {
                 "threshold": (lambda x: 0.0 <= x <= 1.0, "a number from 0 to 1"),
                 "first_threshold": (lambda x: x is None or 0.0 <= x <= 1.0, "null, or a number from 0 to 1"),
-                "candidates": (lambda x: x >= 1, "a number, at least 1"),
-                "max_length": (lambda x: x >= 1, "a number, at least 1"),
-                "mention_limit": (lambda x: x >= 0, "a number, at least 0"),
+                "candidates": whole_number(1),
+                "max_length": whole_number(1),
+                "mention_limit": whole_number(0),
             },
         )
 

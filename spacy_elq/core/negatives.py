@@ -5,7 +5,7 @@ from typing import Callable, Tuple
 
 import numpy as np
 
-from ..errors import check_settings
+from ..errors import check_settings, whole_number
 from ..types import Array
 
 Search = Callable[[Array, int], Tuple[Array, Array]]
@@ -27,7 +27,7 @@ class HardNegatives:
 
     def __post_init__(self) -> None:
         """Check the values."""
-        check_settings("negatives", self, {"hard": (lambda x: x >= 0, "a number, at least 0")})
+        check_settings("negatives", self, {"hard": whole_number(0)})
 
     def __call__(self, vectors: Array, gold: Array, search: Search) -> Tuple[Array, Array, Array]:
         """Choose the negatives of a batch.

@@ -77,6 +77,8 @@ class IndexedLinker(HasSettings, ScoresLinks, TrainablePipe):
         self.scorer = scorer
         self.index = None
         self.bundled = False
+        # the `index_path` for which the index was attached
+        self._path_seen: Optional[str] = None
         for setting, value in settings.items():
             setattr(self, setting, value)
         self.remember_config()
@@ -101,7 +103,20 @@ class IndexedLinker(HasSettings, ScoresLinks, TrainablePipe):
         if encoder is not None and encoder != found:
             raise ELQError(Errors.E004.format(path=index.path, found=found, name=self.name, expected=encoder))
         self.index = index
+        self._path_seen = self.index_path
         settle_threads()  # before a worker is forked: loading an encoder has used threads already
+
+    def _attach_first(self, index_loader: Optional[Callable[[], EntityIndex]]) -> None:
+        """Attach the index for training, made by any encoder, and set the width of the model to its width.
+
+        index_loader (Optional[Callable[[], EntityIndex]]): Opens the index; without it, that of `index_path`
+            is opened, unless there is one already and `index_path` has not changed since.
+        """
+        if index_loader is not None:
+            self._attach(index_loader(), encoder=None)
+        elif self.index_path is not None and (self.index is None or self.index_path != self._path_seen):
+            self._attach(EntityIndex.open(self.index_path), encoder=None)
+        self.model.set_dim("nO", self._require_index().width)
 
     def _require_index(self) -> EntityIndex:
         if self.index is None:
@@ -149,21 +164,6 @@ class IndexedLinker(HasSettings, ScoresLinks, TrainablePipe):
     def _shows_all(self) -> bool:
         """RETURNS (bool): Whether mentions that are not accepted are shown too."""
         return False
-
-    def _attach_first(self, index_loader: Optional[Callable[[], EntityIndex]]) -> EntityIndex:
-        """Attach the index for training, made by any encoder, and set the width of the model to its width.
-
-        index_loader (Optional[Callable[[], EntityIndex]]): Opens the index; without it, the one that is
-            attached stays or, if there is none, that of `index_path` is opened.
-        RETURNS (EntityIndex): The index.
-        """
-        if index_loader is not None:
-            self._attach(index_loader(), encoder=None)
-        elif self.index is None and self.index_path is not None:
-            self._attach(EntityIndex.open(self.index_path), encoder=None)
-        index = self._require_index()
-        self.model.set_dim("nO", index.width)
-        return index
 
     def _search(self, index: EntityIndex, names: List[str]) -> Callable[[Array, int], Tuple[Array, Array]]:
         """RETURNS (Callable): The index's search for mentions of these names, with the weights set here."""
@@ -310,8 +310,7 @@ class IndexedLinker(HasSettings, ScoresLinks, TrainablePipe):
             "vocab": lambda p: self.vocab.to_disk(p, exclude=exclude),
             "model": lambda p: self.model.to_disk(p),
         }
-        excluded = [*exclude, "index.json"] if "index" in exclude else exclude
-        util.to_disk(path, serialize, excluded)
+        util.to_disk(path, serialize, exclude)
         if self.bundled and "index" not in exclude and self.index is not None:
             copy_index(self.index, folder / BUNDLE)
 
@@ -329,19 +328,20 @@ class IndexedLinker(HasSettings, ScoresLinks, TrainablePipe):
             "model": lambda p: self.model.from_bytes(p.read_bytes()),
             "index.json": lambda p: self._open_index(srsly.read_json(p), folder),
         }
-        excluded = [*exclude, "index.json"] if "index" in exclude else exclude
-        util.from_disk(path, deserialize, excluded)
+        util.from_disk(path, deserialize, exclude)
         return self
 
     def _index_record(self, folder: Optional[Path]) -> Dict[str, Any]:
         """RETURNS (Dict[str, Any]): Where the index is, from `folder` and from the root, so that both can be
-        moved together, what it must be, and the `index_path` at the time.
+        moved together, what it must be, and the `index_path` that it was attached for.
         """
         if self.index is None:
             return {}
         is_inside = folder is not None and self.bundled
         paths = [BUNDLE] if is_inside else record_place(self.index.path, folder)
-        return {"paths": paths, "stamp": self.index.stamp, "index_path": self.index_path}
+        # a path that was set later has not been opened: loading the pipeline does
+        seen = self.index_path if self.index_path == self._path_seen else None
+        return {"paths": paths, "stamp": self.index.stamp, "index_path": seen}
 
     def _open_index(self, record: Dict[str, Any], folder: Optional[Path]) -> None:
         encoder = record["stamp"]["encoder"] if record else None

@@ -18,7 +18,7 @@ from thinc.api import Config, Model, Optimizer, set_dropout_rate
 
 from ..core.losses import softmax_linking_loss
 from ..core.spans import pool_spans, to_row_spans
-from ..errors import ELQError, Errors, Rule
+from ..errors import ELQError, Errors, Rule, whole_number
 from ..index import Records, open_catalogue
 from ..model.towers import PairInput, TowerOutput
 from ..types import Array, Entity
@@ -66,7 +66,7 @@ class ELQPairs(HasSettings, TrainablePipe):
     """Pulls a mention in its context towards its entity and away from the other entities of the batch."""
 
     rules: ClassVar[Dict[str, Rule]] = {
-        "same_name": (lambda x: x >= 0, "a number, at least 0"),
+        "same_name": whole_number(0),
         "title_only": (lambda x: 0 <= x <= 1, "a number from 0 to 1"),
     }
 

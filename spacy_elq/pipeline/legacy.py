@@ -46,7 +46,7 @@ def move_settings(factory: str, config: Mapping[str, Any]) -> Dict[str, Any]:
     """
     places = MOVED.get(factory, {})
     moved = {key: value for key, value in config.items() if key not in places}
-    for key in places.keys() & config.keys():
+    for key in old_settings(factory, config):
         block, _, setting = (places[key] or "").partition(".")
         if block:
             own = moved.setdefault(block, {})
@@ -106,10 +106,11 @@ def accept_old_configs() -> None:
 
     @functools.wraps(create_pipe)
     def create(self: Language, factory_name: str, name: Optional[str] = None, **kwargs: Any) -> Any:
-        if old_settings(factory_name, kwargs.get("config", {})):
-            _warn(factory_name, name or factory_name, kwargs["config"])
-            kwargs["config"] = move_settings(factory_name, kwargs["config"])
-            raw = kwargs.get("raw_config")
+        config, raw = kwargs.get("config"), kwargs.get("raw_config")
+        # anything but a dict is for spaCy to refuse
+        if factory_name in MOVED and isinstance(config, dict) and old_settings(factory_name, config):
+            _warn(factory_name, name or factory_name, config)
+            kwargs["config"] = move_settings(factory_name, config)
             kwargs["raw_config"] = raw and type(raw)(move_settings(factory_name, raw))
         return create_pipe(self, factory_name, name, **kwargs)
 

@@ -13,8 +13,8 @@ from ..errors import ELQError, Errors, Rule, Warnings, check_setting
 
 EXISTING_ENTS = ("keep", "overwrite", "replace")
 SPAN_GROUP: Rule = (lambda x: isinstance(x, str) and bool(x), "the name of a span group")
-# what every linker has
 OPTIONAL_TEXT: Rule = (lambda x: x is None or (isinstance(x, str) and bool(x)), "null or a text")
+# what every linker has
 LINKER_RULES: Dict[str, Rule] = {
     "label": (lambda x: isinstance(x, str) and bool(x), "a label"),
     "existing_ents": (lambda x: x in EXISTING_ENTS, f"one of {', '.join(EXISTING_ENTS)}"),
@@ -43,12 +43,7 @@ class HasSettings:
         if block is not None:
             self.__setattr__(block, replace(getattr(self, block), **{name: value}))
             return
-        if name in self.rules:
-            check_setting(self.name, name, value, self.rules[name])
-        elif name in self.blocks:
-            self._check_block(name, value)
-        elif not (name.startswith("_") or hasattr(type(self), name) or name in _annotated(type(self))):
-            raise self._unknown(name)
+        self._check(name, value)
         super().__setattr__(name, value)
 
     def __getattr__(self, name: str) -> Any:
@@ -84,6 +79,14 @@ class HasSettings:
     @classmethod
     def _block_of(cls, name: str) -> Any:
         return next((block for block, type_ in cls.blocks.items() if name in _names(type_)), None)
+
+    def _check(self, name: str, value: Any) -> None:
+        if name in self.rules:
+            check_setting(self.name, name, value, self.rules[name])
+        elif name in self.blocks:
+            self._check_block(name, value)
+        elif not (name.startswith("_") or hasattr(type(self), name) or name in _annotated(type(self))):
+            raise self._unknown(name)
 
     def _check_block(self, name: str, value: Any) -> None:
         if not isinstance(value, self.blocks[name]):
@@ -149,6 +152,8 @@ def update_settings(nlp: Language, name: str, settings: Mapping[str, Any]) -> No
             raise ELQError(Errors.E077.format(setting=path, name=name))
         else:
             changed[block] = replace(changed.get(block, getattr(component, block)), **{setting: value})
+    for attribute, value in changed.items():
+        component._check(attribute, value)
     for attribute, value in changed.items():
         setattr(component, attribute, value)
         if is_dataclass(value):

@@ -315,6 +315,14 @@ def test_another_dictionary_in_its_place_is_refused_unless_it_is_named(project, 
     assert scores_of(spacy.load(tmp_path / "elsewhere" / "pipeline")("mercury")) == {"mercury": 0.5}
 
 
+def test_a_dictionary_that_is_set_later_is_opened_when_the_pipeline_is_loaded(project, dictionary):
+    nlp = spacy.load(project / "pipeline")
+    assert nlp(TEXT).ents
+    update_settings(nlp, "elq_tagme", {"dictionary": str(dictionary.path)})
+    nlp.to_disk(project / "pipeline")
+    assert spacy.load(project / "pipeline").get_pipe("elq_tagme").index.path == dictionary.path
+
+
 def test_a_dictionary_that_is_named_must_be_there(project):
     config = {"components.elq_tagme.dictionary": str(project / "nowhere")}
     with pytest.raises(ELQError, match=r"E071.*nowhere"):

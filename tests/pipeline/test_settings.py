@@ -10,6 +10,7 @@ import subprocess
 import sys
 import warnings
 
+import numpy as np
 import pytest
 import spacy
 from conftest import links_of
@@ -22,6 +23,8 @@ from spacy_elq.core.decode import Decoder
 from spacy_elq.core.losses import Loss
 from spacy_elq.core.similarity import Prior
 from spacy_elq.errors import ELQError
+from spacy_elq.index import build_index
+from spacy_elq.pipeline.base import bundle_index
 from spacy_elq.pipeline.legacy import MOVED, move_settings
 from spacy_elq.pipeline.settings import update_settings
 
@@ -241,6 +244,36 @@ def test_settings_of_a_component_that_is_not_ours():
         update_settings(nlp, "sentencizer", {"decoder.threshold": 0.5})
 
 
+@pytest.mark.parametrize(
+    ("name", "wrong"), [("elq_linker", {"label": ""}), ("elq_blink", {"loss.unmarked": "negative"})]
+)
+def test_where_one_value_is_not_valid_nothing_is_changed(name, wrong):
+    nlp = spacy.blank("en")
+    linker = nlp.add_pipe(name)
+    before = linker.settings, json.dumps(nlp.config["components"][name])
+    with pytest.raises(ELQError, match=r"E002|E012"):
+        update_settings(nlp, name, {"decoder.threshold": 0.77, "existing_ents": "keep", **wrong})
+    assert (linker.settings, json.dumps(nlp.config["components"][name])) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "setting"),
+    [
+        ("elq_linker", "candidates"),
+        ("elq_linker", "max_length"),
+        ("elq_linker", "mention_limit"),
+        ("elq_span_extractor", "top_k"),
+        ("elq_span_extractor", "max_length"),
+    ],
+)
+def test_a_number_of_things_is_whole(name, setting):
+    component = spacy.blank("en").add_pipe(name)
+    with pytest.raises(ELQError, match=rf"E002.*`{setting}`.*2\.5, expected a whole number"):
+        setattr(component, setting, 2.5)
+    setattr(component, setting, np.int64(3))
+    assert getattr(component, setting) == 3
+
+
 @pytest.mark.parametrize("factory", [*FACTORIES, "elq_pairs"])
 def test_no_signature_has_more_than_twelve_parameters(factory):
     func = spacy.util.registry.factories.get(factory)
@@ -298,6 +331,55 @@ def test_index_path_takes_effect_where_the_pipeline_was_saved_without_an_index(i
     override = {"components.elq_linker.index_path": str(index.path)}
     linker = spacy.load(tmp_path / "pipeline", config=override).get_pipe("elq_linker")
     assert linker.index.path == index.path
+
+
+@pytest.fixture
+def other_index(vectors_path, tmp_path):
+    return build_index(vectors_path, tmp_path / "other")
+
+
+def test_an_index_path_that_is_set_later_is_opened_when_the_pipeline_is_loaded(
+    trained_path, other_index, tmp_path
+):
+    nlp = spacy.load(trained_path)
+    update_settings(nlp, "elq_linker", {"index_path": str(other_index.path)})
+    nlp.to_disk(tmp_path / "changed")
+    linker = spacy.load(tmp_path / "changed").get_pipe("elq_linker")
+    assert linker.index.path == other_index.path
+
+
+def test_an_index_path_that_is_set_later_is_opened_by_initialize(index, other_index, gold_docs):
+    nlp = spacy.blank("en")
+    linker = nlp.add_pipe("elq_linker", config={"index_path": str(index.path)})
+    examples = [Example(nlp.make_doc(doc.text), doc) for doc in gold_docs[:2]]
+    nlp.initialize(lambda: examples)
+    linker.index_path = str(other_index.path)
+    nlp.initialize(lambda: examples)
+    assert linker.index.path == other_index.path
+    # one that is attached by hand after that stays
+    linker.set_index(index)
+    nlp.initialize(lambda: examples)
+    assert linker.index is index
+
+
+def test_an_index_that_is_attached_by_hand_counts_more_than_the_index_path_of_before(
+    project, other_index, tmp_path
+):
+    nlp = spacy.load(project / "pipeline")
+    nlp.get_pipe("elq_linker").set_index(other_index)
+    nlp.to_disk(tmp_path / "changed")
+    assert spacy.load(tmp_path / "changed").get_pipe("elq_linker").index.path == other_index.path
+
+
+def test_the_index_path_from_before_bundling_can_be_named_again(project, tmp_path):
+    nlp = spacy.load(project / "pipeline")
+    bundle_index(nlp, "elq_linker")
+    nlp.to_disk(tmp_path / "bundled")
+    inside = tmp_path / "bundled" / "elq_linker" / "index"
+    assert spacy.load(tmp_path / "bundled").get_pipe("elq_linker").index.path == inside
+    override = {"components.elq_linker.index_path": str(project / "index")}
+    linker = spacy.load(tmp_path / "bundled", config=override).get_pipe("elq_linker")
+    assert linker.index.path == project / "index"
 
 
 # ---------------------------------------------------------------------- pipelines of 0.1
@@ -374,6 +456,25 @@ def test_old_settings_are_accepted_by_add_pipe_too():
     with pytest.warns(UserWarning, match=r"W004"):
         linker = spacy.blank("en").add_pipe("elq_tagme", config={"threshold": 0.5, "max_length": 3})
     assert (linker.threshold, linker.max_length, linker.candidates) == (0.5, 3, 50)
+
+
+def test_what_is_not_ours_is_left_to_spacy():
+    """A component of another package, and what is not a config."""
+    nlp = spacy.blank("en")
+    for name in ("sentencizer", "elq_linker"):
+        for config in (None, ["threshold"]):
+            with pytest.raises(ValueError, match="E962"):
+                nlp.create_pipe(name, config=config)
+    assert nlp.create_pipe("sentencizer") is not None
+
+    @Language.factory("elq_other", default_config={"threshold": 0.5})
+    def make_other(nlp, name, threshold):
+        return lambda doc: doc
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        nlp.add_pipe("elq_other", config={"threshold": 0.3})
+    assert nlp.get_pipe_config("elq_other")["threshold"] == 0.3
 
 
 def test_create_pipe_is_preceded_once():

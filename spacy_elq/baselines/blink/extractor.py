@@ -19,7 +19,7 @@ from thinc.api import Config, Linear, Model, Optimizer, set_dropout_rate, to_num
 from ...core.decode import keep_mentions
 from ...core.spans import enumerate_spans
 from ...corpora.gold import gold_spans
-from ...errors import ELQError, Errors, Rule
+from ...errors import ELQError, Errors, Rule, whole_number
 from ...model.rows import with_rows
 from ...model.towers import TowerOutput
 from ...pipeline.batch import to_docs
@@ -134,9 +134,9 @@ class ELQSpanExtractor(HasSettings, TrainablePipe):
     """Suggests the spans whose first and last tokens most likely begin and end a mention."""
 
     rules: ClassVar[Dict[str, Rule]] = {
-        "top_k": (lambda x: x >= 1, "a number, at least 1"),
+        "top_k": whole_number(1),
         "threshold": (lambda x: 0.0 <= x <= 1.0, "a number from 0 to 1"),
-        "max_length": (lambda x: x >= 1, "a number, at least 1"),
+        "max_length": whole_number(1),
         "spans_key": SPAN_GROUP,
         "label": LINKER_RULES["label"],
     }

@@ -136,6 +136,8 @@ class ELQTagme(HasSettings, ScoresLinks, Pipe):
         self.existing_ents = existing_ents
         self.remember_config()
         self._dictionary: Optional[AnchorDictionary] = None
+        # the `dictionary` for which it was opened
+        self._path_seen: Optional[str] = None
 
     @property
     def index(self) -> AnchorDictionary:
@@ -145,7 +147,7 @@ class ELQTagme(HasSettings, ScoresLinks, Pipe):
         if self._dictionary is None:
             if self.dictionary is None:
                 raise ELQError(Errors.E070.format(name=self.name))
-            self._dictionary = AnchorDictionary.open(self.dictionary)
+            self._dictionary, self._path_seen = AnchorDictionary.open(self.dictionary), self.dictionary
         return self._dictionary
 
     # ------------------------------------------------------------------ prediction
@@ -305,11 +307,13 @@ class ELQTagme(HasSettings, ScoresLinks, Pipe):
         return self
 
     def _record(self, folder: Optional[Path]) -> Dict[str, Any]:
-        """Where the dictionary is, from `folder` and from the root, and how it was named."""
+        """RETURNS (Dict[str, Any]): Where the dictionary is, from `folder` and from the root, what it must
+        be, and the `dictionary` that it was opened for.
+        """
         if self._dictionary is None and self.dictionary is None:
             return {}
-        paths = record_place(self.index.path, folder)
-        return {"given": self.dictionary, "paths": paths, "stamp": self.index.stamp}
+        paths, stamp = record_place(self.index.path, folder), self.index.stamp
+        return {"given": self._path_seen, "paths": paths, "stamp": stamp}
 
     def _open(self, record: Dict[str, Any], folder: Optional[Path]) -> None:
         # another one that was named when loading is opened when it is needed
@@ -323,7 +327,7 @@ class ELQTagme(HasSettings, ScoresLinks, Pipe):
                     path=place, name=self.name, found=dictionary.stamp, expected=record["stamp"]
                 )
             )
-        self._dictionary = dictionary
+        self._dictionary, self._path_seen = dictionary, self.dictionary
 
 
 @dataclass(frozen=True)
