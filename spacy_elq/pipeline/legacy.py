@@ -67,11 +67,12 @@ def compare_settings(component: Any, folder: Path) -> None:
     path = folder / "cfg"
     if not path.is_file():
         return
-    stored = {key: value for key, value in srsly.read_json(path).items() if hasattr(component, key)}
+    # most settings kept their names when they moved to a block
+    stored = {_LOSS.get(key, key).rpartition(".")[2]: value for key, value in srsly.read_json(path).items()}
     differing = [
         f"`{key}` is {getattr(component, key)!r}, not {value!r}"
         for key, value in stored.items()
-        if not _is_same(getattr(component, key), value)
+        if hasattr(component, key) and not _is_same(getattr(component, key), value)
     ]
     if differing:
         message = Warnings.W005.format(name=component.name, differing="; ".join(differing))

@@ -434,11 +434,20 @@ def test_an_override_by_the_name_of_before_takes_effect(old_path, trained_path):
         assert nlp.config["components"]["elq_linker"]["decoder"]["threshold"] == 0.9
 
 
-def test_the_config_counts_more_than_what_was_stored_beside_it(old_path):
+@pytest.mark.parametrize(
+    ("setting", "value", "difference"),
+    [
+        ("temperature", 3.0, r"`temperature` is 1\.0, not 3\.0"),
+        # which has another name now
+        ("linking_loss", "binary", "`linking` is 'softmax', not 'binary'"),
+    ],
+)
+def test_the_config_counts_more_than_what_was_stored_beside_it(old_path, setting, value, difference):
+    expected = spacy.load(old_path).get_pipe("elq_linker").settings
     stored = json.loads((old_path / "elq_linker" / "cfg").read_text("utf8"))
-    (old_path / "elq_linker" / "cfg").write_text(json.dumps({**stored, "temperature": 3.0}), "utf8")
-    with pytest.warns(UserWarning, match=r"W005.*`temperature` is 1.0, not 3.0"):
-        assert spacy.load(old_path).get_pipe("elq_linker").temperature == 1.0
+    (old_path / "elq_linker" / "cfg").write_text(json.dumps({**stored, setting: value}), "utf8")
+    with pytest.warns(UserWarning, match=f"W005.*{difference}"):
+        assert spacy.load(old_path).get_pipe("elq_linker").settings == expected
 
 
 def test_a_gold_key_of_ones_own_cannot_be_taken_over(old_path):
