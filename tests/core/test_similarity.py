@@ -1,0 +1,35 @@
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spacy_elq.core.similarity import Prior, add_prior, name_degrees
+
+MATCHES = st.dictionaries(
+    st.tuples(st.integers(0, 3), st.integers(0, 9)), st.sampled_from([0.5, 0.75, 1.0]), max_size=12
+)
+
+
+def test_by_default_only_the_vectors_count():
+    dense = np.asarray([[1.0, -2.0]])
+    assert (add_prior(dense, Prior(), degrees=np.ones((1, 2)), log_popularity=np.ones(2)) == dense).all()
+
+
+def test_names_and_popularity_are_added_by_their_weights():
+    prior = Prior(name_weight=4.0, popularity_weight=0.5)
+    found = add_prior(
+        np.asarray([[1.0, 2.0], [3.0, 4.0]]),
+        prior,
+        degrees=np.asarray([[1.0, 0.0], [0.5, 0.0]]),
+        log_popularity=np.asarray([2.0, 6.0]),
+    )
+    np.testing.assert_allclose(found, [[1 + 4 + 1, 2 + 3], [3 + 2 + 1, 4 + 3]])
+
+
+@given(MATCHES, st.sets(st.integers(0, 9), min_size=1))
+def test_matches_are_laid_out_as_by_a_loop(matches, entities):
+    """Matches with entities outside of the pool are left out."""
+    pool = np.asarray(sorted(entities))
+    owners, found = np.asarray(sorted(matches), dtype="int64").reshape(-1, 2).T
+    degrees = np.asarray([matches[pair] for pair in sorted(matches)], dtype="float64")
+    expected = [[matches.get((mention, entity), 0.0) for entity in pool.tolist()] for mention in range(4)]
+    assert name_degrees(owners, found, degrees, pool=pool, mentions=4).tolist() == expected
