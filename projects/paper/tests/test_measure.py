@@ -129,7 +129,7 @@ def test_all_systems_are_compared_in_one_run(
     assert "(42.0)" in page
     # they are in no other table
     assert page.count("| ELQ: `elq_linker` |") == 2
-    assert page.count("- WebQSP_EL: ELQ is ") == page.count("- GraphQuestions_EL: ELQ is ") == 3
+    assert page.count("- WebQSP_EL, ELQ against ") == page.count("- GraphQuestions_EL, ELQ against ") == 3
 
 
 def test_parameters_of_the_transformer_are_counted(trained_path, tmp_path):
