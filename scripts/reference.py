@@ -91,7 +91,7 @@ assert linker.decoder.threshold == 0.5
 **In Python, and saved** with the pipeline:
 
 ```python
-from spacy_elq.pipeline.settings import update_settings
+from spacy_elq import update_settings
 
 update_settings(nlp, "elq_linker", {"decoder.threshold": 0.5, "existing_ents": "keep"})
 ```

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any, List
 if TYPE_CHECKING:
     from .index import EntityIndex
     from .model.entity_encoder import EntityEncoder
+    from .pipeline.settings import update_settings
     from .types import Entity, Link
 
 __version__ = "0.2.0"
-__all__ = ["Entity", "EntityEncoder", "EntityIndex", "Link", "__version__"]
+__all__ = ["Entity", "EntityEncoder", "EntityIndex", "Link", "__version__", "update_settings"]
 
 # imported when they are asked for: torch, transformers and FAISS take seconds
 _HOMES = {
@@ -17,6 +18,7 @@ _HOMES = {
     "EntityEncoder": ".model.entity_encoder",
     "EntityIndex": ".index",
     "Link": ".types",
+    "update_settings": ".pipeline.settings",
 }
 
 

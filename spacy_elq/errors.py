@@ -306,7 +306,7 @@ class Warnings:
     )
     W006 = (
         "[spacy-elq W006] Settings of '{name}' were set by hand and are not saved with the pipeline: "
-        "{settings}. To keep them, change the config: update_settings(nlp, '{name}', …), docs/settings.md."
+        "{settings}. To keep them, change the config: spacy_elq.update_settings(nlp, '{name}', …)."
     )
     W003 = (
         "[spacy-elq W003] The back end has {lists} lists, but there are only {count} vectors; FAISS wants "

@@ -12,6 +12,7 @@ import spacy
 from spacy.util import registry
 from typer.main import get_command
 
+import spacy_elq
 from spacy_elq.cli import app
 
 ROOT = Path(__file__).parent.parent
@@ -104,3 +105,16 @@ def test_nothing_is_registered_by_decorator_but_the_factories():
     factories = [f"baselines/{name}.py" for name in ("blink/component", "blink/extractor", "tagme/component")]
     factories += ["pipeline/biencoder.py", "pipeline/linker.py"]
     assert found == [(name, "Language.factory") for name in factories]
+
+
+@pytest.mark.parametrize("name", [name for name in spacy_elq.__all__ if name != "__version__"])
+def test_front_door_of_the_package(name):
+    found = getattr(spacy_elq, name)
+    assert callable(found)
+    assert found.__name__ == name
+    assert name in dir(spacy_elq)
+
+
+def test_front_door_has_nothing_else():
+    with pytest.raises(AttributeError, match="no attribute 'Linker'"):
+        spacy_elq.Linker  # noqa: B018

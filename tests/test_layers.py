@@ -24,8 +24,8 @@ INSIDE = {
     "index": [{"pieces", "store", "backend"}, {"records"}, {"entity_index"}, {"encode"}],
     "corpora": [{"gold"}, {"base"}, {"augment", "choose", "chunks", "formats", "mixed"}, {"convert"}],
     "pipeline": [
-        {"annotate", "batch", "callbacks", "configs", "gold", "legacy", "quantize", "settings", "stream"}
-        | {"tokenizer"},
+        {"annotate", "batch", "callbacks", "configs", "gold", "legacy", "quantize", "settings"},
+        {"stream", "tokenizer"},
         {"scorer"},
         {"base"},
         {"biencoder", "linker"},

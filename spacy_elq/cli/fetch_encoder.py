@@ -37,4 +37,8 @@ def fetch_encoder_cli(
     msg.text(f"Fetching {name}")
     is_new = fetch_encoder(name, output, force=force)
     msg.good(f"{output}: {'fetched' if is_new else 'already there'}, sha256 of all files checked")
-    print_next(f"python -m spacy elq encode entities.jsonl vectors --encoder {output}")
+    # lengths of entity vectors that suit the two encoders
+    norm = 4 if name == "all-MiniLM-L6-v2" else 8
+    print_next(
+        f"python -m spacy elq encode entities.jsonl vectors --encoder {output} --norm {norm} --aliases"
+    )
