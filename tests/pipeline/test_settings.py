@@ -221,6 +221,11 @@ def test_settings_by_hand_that_are_not_saved_are_named(name, path_of, tmp_path):
     with pytest.warns(UserWarning, match=rf"W006.*'{name}'.*: label"):
         nlp.to_disk(tmp_path / "saved")
     assert spacy.load(tmp_path / "saved").get_pipe(name).label != "OTHER"
+    if name != "elq_span_extractor":
+        nlp.get_pipe(name).threshold = 0.123
+        with pytest.warns(UserWarning, match=r"W006.*: label, decoder\.threshold\."):
+            nlp.to_disk(tmp_path / "saved")
+        update_settings(nlp, name, {"decoder.threshold": 0.123})
     update_settings(nlp, name, {"label": "OTHER"})
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
