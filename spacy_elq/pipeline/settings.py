@@ -167,4 +167,4 @@ def update_settings(nlp: Language, name: str, settings: Mapping[str, Any]) -> No
             config[attribute].update(vars(value))
         else:
             config[attribute] = value
-    component.remember_config()
+        component._configured[attribute] = component.settings[attribute]

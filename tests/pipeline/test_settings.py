@@ -226,6 +226,11 @@ def test_settings_by_hand_that_are_not_saved_are_named(name, path_of, tmp_path):
         with pytest.warns(UserWarning, match=r"W006.*: label, decoder\.threshold\."):
             nlp.to_disk(tmp_path / "saved")
         update_settings(nlp, name, {"decoder.threshold": 0.123})
+    # to save another setting is not to save this one
+    threshold = "threshold" if name == "elq_span_extractor" else "decoder.threshold"
+    update_settings(nlp, name, {threshold: 0.5})
+    with pytest.warns(UserWarning, match=rf"W006.*'{name}'.*: label"):
+        nlp.to_disk(tmp_path / "saved")
     update_settings(nlp, name, {"label": "OTHER"})
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
