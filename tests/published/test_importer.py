@@ -39,7 +39,7 @@ def expected_links(published, text):
 def test_help():
     result = CliRunner().invoke(app, ["import", "--help"])
     assert result.exit_code == 0
-    assert "into a pipeline that gives the same scores" in " ".join(result.output.split())
+    assert "to a pipeline that gives the same scores" in " ".join(result.output.split())
 
 
 def test_command_makes_a_pipeline_that_spacy_loads_and_evaluates(published, tmp_path):
