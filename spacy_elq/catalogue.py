@@ -8,14 +8,14 @@ from .errors import ELQError, Errors
 from .types import Entity
 
 PUBLISHED_IDS = ("wikidata", "title", "curid")
-FIELDS = {"id", "title", "description", "aliases", "label", "ids", "popularity"}
+FIELDS = {"id", "title", "description", "aliases", "label", "tags", "ids", "popularity"}
 
 
 def read_catalogue(path: Union[str, Path], *, ids: str = "wikidata") -> Iterator[Entity]:
     """Read and check a catalogue.
 
     path (Union[str, Path]): A JSONL file. `id` and `title` are required, `description`, `aliases`,
-        `label`, `ids` and `popularity` are optional, other fields are ignored.
+        `label`, `tags`, `ids` and `popularity` are optional, other fields are ignored.
         The catalogue of the published ELQ models is read as well: `title`, `text`, `idx`, optional `kb_idx`.
     ids (str): For that one, what becomes the id: "wikidata", "title" or "curid" (the number of the page). An
         entity without it, or whose id an earlier line has, gets "curid:" and the number.
@@ -53,7 +53,8 @@ def count_entities(path: Union[str, Path]) -> int:
 def entity_from_dict(record: Dict[str, Any]) -> Entity:
     """Make an entity from a checked record, ignoring other fields."""
     fields = {key: value for key, value in record.items() if key in FIELDS and value is not None}
-    return Entity(**{**fields, "aliases": tuple(fields.get("aliases", ()))})
+    lists = {key: tuple(fields.get(key, ())) for key in ("aliases", "tags")}
+    return Entity(**{**fields, **lists})
 
 
 def entity_to_dict(entity: Entity) -> Dict[str, Any]:
@@ -64,6 +65,7 @@ def entity_to_dict(entity: Entity) -> Dict[str, Any]:
         "description": entity.description,
         "aliases": list(entity.aliases),
         "label": entity.label,
+        "tags": list(entity.tags),
         "ids": entity.ids,
         "popularity": entity.popularity,
     }
@@ -103,9 +105,9 @@ def _parse_line(path: Path, number: int, line: bytes, ids: str, seen: Set[str]) 
     for key in ("description", "label"):
         if not isinstance(record.get(key, ""), (str, type(None))):
             raise _error(path, number, f"`{key}` must be a string", repr(record[key]))
-    aliases = record.get("aliases")
-    if aliases is not None and not _is_list_of_strings(aliases):
-        raise _error(path, number, "`aliases` must be a list of strings", repr(aliases))
+    for key in ("aliases", "tags"):
+        if record.get(key) is not None and not _is_list_of_strings(record[key]):
+            raise _error(path, number, f"`{key}` must be a list of strings", repr(record[key]))
     ids = record.get("ids")
     if ids is not None and not (isinstance(ids, dict) and _is_list_of_strings(list(ids.values()))):
         raise _error(path, number, "`ids` must map names to strings", repr(ids))

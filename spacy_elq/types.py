@@ -20,6 +20,7 @@ class Entity:
     label (str): Entity label for `ent.label_`, or "" for the component's setting.
     ids (Dict[str, str]): The same entity in other id systems.
     popularity (float): How often it is mentioned, such as the number of links to its page.
+    tags (Tuple[str, ...]): What a search can be restricted to, such as a tenant or a collection.
     """
 
     id: str
@@ -29,6 +30,7 @@ class Entity:
     label: str = ""
     ids: Dict[str, str] = field(default_factory=dict)
     popularity: float = 0.0
+    tags: Tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
