@@ -33,10 +33,10 @@ class Errors:
         "-m spacy train CONFIG --paths.index {path}"
     )
     E004 = (
-        "[spacy-elq E004] The index {path} was made with a different entity encoder ({found}) than "
-        "'{name}' was trained with ({expected}), so their vectors cannot be compared. Encode the "
-        "catalogue with the same encoder (python -m spacy elq encode, then python -m spacy elq index), "
-        "or train on the new index."
+        "[spacy-elq E004] The index {path} was made with a different entity encoder than the one "
+        "'{name}' was trained with, so their vectors cannot be compared ({difference}). Encode the "
+        "catalogue with the same encoder and settings (python -m spacy elq encode, then python -m spacy "
+        "elq index), or train on the new index."
     )
     E005 = (
         "[spacy-elq E005] The index {path} holds a different catalogue ({found}) than the one '{name}' "
@@ -126,9 +126,9 @@ class Errors:
     E037 = "[spacy-elq E037] `max_length` is {found}, expected 4 to {room} word pieces for this encoder."
 
     E038 = (
-        "[spacy-elq E038] The vectors in {path} were made with a different encoder or different settings "
-        "({found}) than requested ({expected}) and cannot be reused. Leave out --reuse, or use the "
-        "encoder and settings that made them."
+        "[spacy-elq E038] The vectors in {path} cannot be reused: they were made with a different encoder "
+        "or different settings ({difference}). Leave out --reuse, or use the encoder and settings that "
+        "made them."
     )
 
     E083 = (
@@ -284,6 +284,24 @@ class Errors:
     E117 = "[spacy-elq E117] {path} already exists. Choose another name, or overwrite it with --force."
     E118 = "[spacy-elq E118] The config {name!r} has no path {path!r} to set, expected one of: {paths}."
 
+    # The entity encoder of an index
+    E150 = (
+        "[spacy-elq E150] The recipe of an entity encoder, {path}, is damaged: {problem}. Correct it, or "
+        "remove it and give the settings to `python -m spacy elq encode`."
+    )
+    E151 = (
+        "[spacy-elq E151] The entity encoder that made the index was not found. Looked in: {places}. Name "
+        "its folder: --encoder FOLDER"
+    )
+    E152 = (
+        "[spacy-elq E152] This is not the entity encoder that made the index: {found}. Name the folder of "
+        "the right one: --encoder FOLDER"
+    )
+    E153 = (
+        "[spacy-elq E153] The entity encoder {name!r} has only int8 weights, for the settings it was saved "
+        "with ({problem}). Use the encoder that it was made from."
+    )
+
 
 class Warnings:
     """Message templates for what does not stop the work but should be known."""
@@ -342,3 +360,27 @@ def check_setting(name: str, setting: str, value: Any, rule: Rule) -> None:
         passes = False
     if not passes:
         raise ELQError(Errors.E002.format(setting=setting, name=name, value=value, expected=expected))
+
+
+def describe_difference(found: Mapping[str, Any], expected: Mapping[str, Any]) -> str:
+    """Say how two entity encoders differ.
+
+    found, expected (Mapping[str, Any]): Their settings and "fingerprint", as an index stores them, or as much
+        of that as is known.
+    RETURNS (str): The settings that differ or, where they are equal or not known, the encoders.
+    """
+    differing = [
+        f"{key}: {found[key]} here, {expected[key]} expected"
+        for key in ("pooling", "max_length", "aliases", "ent_token", "norm")
+        if key in found and key in expected and found[key] != expected[key]
+    ]
+    if differing:
+        return "; ".join(differing)
+    stamps = (found, expected)
+    names = [stamp.get("name") for stamp in stamps]
+    if None in names:
+        here, wanted = (f"fingerprint {stamp['fingerprint']}" for stamp in stamps)
+        return f"settings or weights differ: {here} here, {wanted} expected"
+    if names[0] == names[1]:
+        names = [f"{stamp['name']} with fingerprint {stamp['fingerprint']}" for stamp in stamps]
+    return f"the weights differ: {names[0]} here, {names[1]} expected"

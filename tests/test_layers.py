@@ -20,7 +20,14 @@ LAYERS = [
 # the same inside of each package
 INSIDE = {
     "core": [{"spans", "losses", "decode", "negatives", "similarity"}],
-    "model": [{"wordpieces"}, {"transformer"}, {"onnx", "rows"}, {"fetch"}, {"entity_encoder", "towers"}],
+    "model": [
+        {"prefix", "recipe", "wordpieces"},
+        {"transformer"},
+        {"onnx", "rows"},
+        {"fetch"},
+        {"pretrained"},
+        {"entity_encoder", "towers"},
+    ],
     "index": [{"pieces", "store", "backend"}, {"records"}, {"entity_index"}, {"encode"}],
     "corpora": [{"gold"}, {"base"}, {"augment", "choose", "chunks", "formats", "mixed"}, {"convert"}],
     "pipeline": [
@@ -28,7 +35,7 @@ INSIDE = {
         {"stream", "tokenizer"},
         {"scorer"},
         {"base"},
-        {"biencoder", "linker"},
+        {"biencoder", "bundle", "linker"},
     ],
     "published": [{"tensors"}, {"index"}, {"importer"}],
     "baselines": [{"blink", "tagme"}, {"spacy_kb"}],
@@ -49,9 +56,16 @@ HOMES = {
     "onnxruntime": {"model.onnx"},
     "spacy_transformers": {"model.transformer"},
     "threadpoolctl": {"util"},
-    "torch": {"util", "model.transformer", "model.onnx", "model.entity_encoder", "published.tensors"},
+    "torch": {
+        "util",
+        "model.transformer",
+        "model.onnx",
+        "model.pretrained",
+        "model.entity_encoder",
+        "published.tensors",
+    },
 }
-HOMES_OF_NAMES = {"AutoModel": {"model.entity_encoder"}, "AutoTokenizer": {"model.entity_encoder"}}
+HOMES_OF_NAMES = {"AutoModel": {"model.pretrained"}, "AutoTokenizer": {"model.pretrained"}}
 
 
 def modules():

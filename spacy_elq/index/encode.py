@@ -11,7 +11,7 @@ import numpy as np
 from tqdm import tqdm
 
 from ..catalogue import count_entities, read_catalogue
-from ..errors import ELQError, Errors
+from ..errors import ELQError, Errors, describe_difference
 from ..types import Array, Encoder, Entity
 from ..util import set_threads
 from .entity_index import VECTORS, EntityIndex
@@ -138,7 +138,9 @@ def _open_known(path: Union[str, Path], encoder: Encoder) -> EntityIndex:
     known = EntityIndex.open(path)
     found = known.stamp["encoder"]
     if found != encoder.fingerprint:
-        raise ELQError(Errors.E038.format(path=known.path, found=found, expected=encoder.fingerprint))
+        wanted = {**encoder.settings, "fingerprint": encoder.fingerprint}
+        difference = describe_difference(known.meta["encoder"], wanted)
+        raise ELQError(Errors.E038.format(path=known.path, difference=difference))
     return known
 
 

@@ -2,25 +2,31 @@
 
 import hashlib
 import json
+import os
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 import torch
 from thinc.api import ArgsKwargs, Model, PyTorchWrapper_v2
 from thinc.types import Floats2d
 from torch.nn.utils.rnn import pad_sequence
-from transformers import AutoConfig, AutoModel, AutoTokenizer
 
-from ..errors import ELQError, Errors
+from ..errors import ELQError, Errors, describe_difference
 from ..types import Array, Entity
 from ..util import settle_threads
-from .fetch import hub_options
-from .onnx import OnnxTransformer, to_onnx
+from .fetch import hub_options, is_hub_name
+from .onnx import OnnxTransformer, import_runtime, to_onnx
+from .prefix import first_pieces
+from .pretrained import load_pretrained, read_graph, write_graph
+from .recipe import Recipe, read_recipe, write_recipe
 from .transformer import split_mixed_precision, use_bfloat16
 
-POOLINGS = ("mean", "cls")
 BERT_ENT = "[unused2]"
+# where the encoder of an index may be, from its folder: bundled, or imported with a published model
+BUNDLE, IMPORTED = "encoder", "../../entity_encoder"
 _NOT_THE_MODEL = ("_name_or_path", "transformers_version", "torch_dtype", "dtype")
 
 
@@ -55,77 +61,83 @@ class EntityEncoder:
         self,
         name: str,
         *,
-        pooling: str = "mean",
-        max_length: int = 128,
-        aliases: bool = False,
+        pooling: Optional[str] = None,
+        max_length: Optional[int] = None,
+        aliases: Optional[bool] = None,
         ent_token: Optional[str] = None,
-        norm: float = 0.0,
-        int8: bool = False,
+        norm: Optional[float] = None,
+        int8: Optional[bool] = None,
     ) -> None:
-        """Load the encoder.
+        """Load the encoder. A setting that is None is that of its recipe (the file `elq_encoder.json` in its
+        folder), or else the default.
 
         name (str): A local folder, or the name of a model on the Hugging Face hub.
-        pooling (str): "mean" of all word pieces, which suits sentence encoders, or "cls", the vector of
-            the first word piece, which matches the paper.
-        max_length (int): Maximum number of word pieces, special ones included.
-        aliases (bool): Whether to put the aliases between the title and the description.
-        ent_token (Optional[str]): The word piece between title and description. None takes `[unused2]`
-            if the vocabulary has it (BERT), else the separator token.
-        norm (float): Scale every vector to this length: sentence encoders are trained to compare angles.
-            0 leaves the vectors as they are, which matches the paper.
-        int8 (bool): Whether ONNX Runtime computes the vectors in 8-bit integers. They are close to those of
-            torch and work with the same questions.
+        pooling (Optional[str]): "mean" of all word pieces, which suits sentence encoders, or "cls", the
+            vector of the first word piece, which matches the paper. The default is "mean".
+        max_length (Optional[int]): Maximum number of word pieces, special ones included. The default is 128.
+        aliases (Optional[bool]): Whether to put the aliases between the title and the description. The
+            default is False.
+        ent_token (Optional[str]): The word piece between title and description. The default is `[unused2]` if
+            the vocabulary has it (BERT), else the separator token.
+        norm (Optional[float]): Scale every vector to this length: sentence encoders are trained to compare
+            angles. The default is 0, which leaves the vectors as they are and matches the paper.
+        int8 (Optional[bool]): Whether ONNX Runtime computes the vectors in 8-bit integers. They are close to
+            those of torch and work with the same questions. The default is False.
         """
-        if pooling not in POOLINGS:
-            expected = " or ".join(map(repr, POOLINGS))
-            raise ELQError(
-                Errors.E002.format(setting="pooling", name="encode", value=pooling, expected=expected)
-            )
-        options = hub_options(name)
-        try:
-            self._tokenizer = AutoTokenizer.from_pretrained(name, use_fast=True, **options)
-            self._model = AutoModel.from_pretrained(name, **options).eval()
-        except Exception as err:  # what the libraries raise for a damaged model is theirs to choose
-            problem = (str(err) or type(err).__name__).splitlines()[0]
-            raise ELQError(Errors.E036.format(name=name, problem=problem)) from err
-        room = getattr(self._model.config, "max_position_embeddings", max_length)
-        if not 4 <= max_length <= room:
-            raise ELQError(Errors.E037.format(found=max_length, room=room))
-        if ent_token is not None and ent_token not in self._tokenizer.get_vocab():
-            raise ELQError(
-                Errors.E002.format(
-                    setting="ent_token", name="encode", value=ent_token, expected="a piece of its vocabulary"
-                )
-            )
+        saved = read_recipe(name)
+        recipe = saved.updated(
+            pooling=pooling,
+            max_length=max_length,
+            aliases=aliases,
+            ent_token=ent_token,
+            norm=norm,
+            int8=int8,
+        )
+        if saved.is_int8_only:
+            _check_int8_only(name, recipe, saved)
+        self._name = str(Path(name).absolute()) if Path(name).exists() else name
+        self._tokenizer, self._config, self._model, self._unsaved = load_pretrained(
+            name, with_weights=not saved.is_int8_only
+        )
+        room = getattr(self._config, "max_position_embeddings", recipe.max_length)
+        if not 4 <= recipe.max_length <= room:
+            raise ELQError(Errors.E037.format(found=recipe.max_length, room=room))
+        self._recipe = replace(recipe, ent_token=self._find_ent_token(recipe.ent_token))
         # before the first use, which leaves traces of its own in the tokenizer
         self._tokenizer_state = self._tokenizer.backend_tokenizer.to_str()
-        self._ent_token = ent_token or self._default_ent_token()
-        transformer = OnnxTransformer(self._model.config, to_onnx(self._model)) if int8 else self._model
-        self.module = _Pooled(transformer, pooling, norm)
-        self._pooling = pooling
-        self._max_length = max_length
-        self._aliases = aliases
-        self._norm = norm
-        self._name = name
-        self._int8 = int8
+        transformer = self._model
+        if recipe.int8:
+            graph = read_graph(name, saved.sha256) if self._model is None else to_onnx(self._model)
+            transformer = OnnxTransformer(self._config, graph)
+        self.module = _Pooled(transformer, recipe.pooling, recipe.norm)
+        self._fingerprint = saved.fingerprint
 
     @property
     def width(self) -> int:
         """RETURNS (int): The length of a vector."""
-        return int(self._model.config.hidden_size)
+        return int(self._config.hidden_size)
 
     @property
     def settings(self) -> Dict[str, Any]:
-        """RETURNS (Dict[str, Any]): How it was made."""
-        return {"name": self._name, **self._text_settings(), **({"int8": True} if self._int8 else {})}
+        """RETURNS (Dict[str, Any]): How it was made; the name of a local folder is its absolute path."""
+        int8 = {"int8": True} if self._recipe.int8 else {}
+        return {"name": self._name, **self._recipe.texts, **int8}
 
     @property
     def fingerprint(self) -> str:
         """RETURNS (str): A digest of the weights and of everything else that changes the vectors."""
-        config = {key: v for key, v in self._model.config.to_dict().items() if key not in _NOT_THE_MODEL}
-        described = [self._text_settings(), config, self._tokenizer_state]
+        # weights that need no gradient stay as they are; the others could be trained between two calls
+        if self._model is not None and any(x.requires_grad for x in self._model.parameters()):
+            return self._compute_fingerprint()
+        if not self._fingerprint:
+            self._fingerprint = self._compute_fingerprint()
+        return self._fingerprint
+
+    def _compute_fingerprint(self) -> str:
+        config = {key: v for key, v in self._config.to_dict().items() if key not in _NOT_THE_MODEL}
+        described = [self._recipe.texts, config, self._tokenizer_state]
         digest = hashlib.sha256(json.dumps(described, sort_keys=True, default=str).encode("utf8"))
-        for key, value in sorted(self._model.state_dict().items()):
+        for key, value in sorted(self._saved_weights().items()):
             digest.update(key.encode("utf8"))
             digest.update(value.float().contiguous().cpu().numpy().tobytes())
         return digest.hexdigest()[:16]
@@ -145,27 +157,17 @@ class EntityEncoder:
 
     def word_pieces(self, entities: List[Entity]) -> List[List[int]]:
         """RETURNS (List[List[int]]): The ids of `[CLS] title [ENT] description [SEP]`, cut to length."""
-        tokenizer = self._tokenizer
-        ent = tokenizer.convert_tokens_to_ids(self._ent_token)
-        titles = self._tokenize([entity.title for entity in entities])
-        texts = self._tokenize([self._text(entity) for entity in entities])
-        room = self._max_length - 2
+        tokenizer, room = self._tokenizer, self._recipe.max_length - 2
+        ent = tokenizer.convert_tokens_to_ids(self._recipe.ent_token)
+        titles = first_pieces(tokenizer, [partial(_begin, (), entity.title) for entity in entities], room)
+        texts = [
+            partial(_begin, entity.aliases if self._recipe.aliases else (), entity.description)
+            for entity in entities
+        ]
         return [
             [tokenizer.cls_token_id, *[*title, ent, *text][:room], tokenizer.sep_token_id]
-            for title, text in zip(titles, texts, strict=True)
+            for title, text in zip(titles, first_pieces(tokenizer, texts, room), strict=True)
         ]
-
-    def _text(self, entity: Entity) -> str:
-        if self._aliases and entity.aliases:
-            return f"{', '.join(entity.aliases)}. {entity.description}"
-        return entity.description
-
-    def _tokenize(self, texts: List[str]) -> List[List[int]]:
-        # the cut happens in `word_pieces`; a longer text is no reason for a warning
-        encoded = self._tokenizer(
-            texts, add_special_tokens=False, truncation=True, max_length=self._max_length
-        )
-        return encoded["input_ids"]
 
     def to_tensors(self, ids: List[List[int]]) -> Tuple[torch.Tensor, torch.Tensor]:
         """RETURNS (Tuple[torch.Tensor, torch.Tensor]): (entities, pieces) padded ids, and which are real."""
@@ -173,12 +175,42 @@ class EntityEncoder:
         padded = pad_sequence(tensors, batch_first=True, padding_value=self._tokenizer.pad_token_id or 0)
         lengths = torch.tensor([len(x) for x in ids])
         mask = torch.arange(padded.shape[1])[None] < lengths[:, None]
-        return padded.to(self._model.device), mask.to(self._model.device)
+        device: Any = self.module.transformer.device
+        return padded.to(device), mask.to(device)
 
-    def to_disk(self, path: Path) -> None:
-        """Save as a folder that `EntityEncoder` and transformers can load."""
-        self._model.save_pretrained(path)
+    def to_disk(self, path: Path, *, int8: bool = False) -> None:
+        """Save as a folder that `EntityEncoder` can load, with the settings as its recipe. The fingerprint of
+        what is loaded is that of this one.
+
+        path (Path): The folder.
+        int8 (bool): Whether to save only weights in 8-bit integers, which ONNX Runtime runs: a quarter of
+            the size, but transformers cannot load them. An encoder that was loaded from such a folder is
+            always saved like that.
+        """
+        path = Path(path)
+        path.mkdir(parents=True, exist_ok=True)
+        recipe = replace(self._recipe, fingerprint="", sha256="")
+        if int8 or self._model is None:
+            sha256 = write_graph(path, self._to_graph())
+            recipe = replace(recipe, int8=True, fingerprint=self.fingerprint, sha256=sha256)
+        else:
+            self._model.save_pretrained(path, state_dict=self._saved_weights())
+        # as they were loaded: transformers changes both when they are used or saved
+        self._config.save_pretrained(path)
         self._tokenizer.save_pretrained(path)
+        (path / "tokenizer.json").write_text(self._tokenizer_state, encoding="utf8")
+        write_recipe(path, recipe)
+
+    def write_recipe(self, folder: Path) -> None:
+        """Write the settings of this encoder as the recipe of a folder that already has its weights."""
+        write_recipe(folder, self._recipe)
+
+    def _saved_weights(self) -> Dict[str, torch.Tensor]:
+        return {key: x for key, x in self._model.state_dict().items() if key not in self._unsaved}
+
+    def _to_graph(self) -> bytes:
+        transformer = self.module.transformer
+        return transformer.to_bytes() if isinstance(transformer, OnnxTransformer) else to_onnx(self._model)
 
     @torch.inference_mode()
     def _forward(self, ids: List[List[int]]) -> Array:
@@ -186,53 +218,84 @@ class EntityEncoder:
         self.module.eval()  # in case it was trained in between
         return self.module(*self.to_tensors(ids)).cpu().numpy()
 
-    def _default_ent_token(self) -> str:
-        return BERT_ENT if BERT_ENT in self._tokenizer.get_vocab() else self._tokenizer.sep_token
+    def _find_ent_token(self, wanted: Optional[str]) -> str:
+        vocab = self._tokenizer.get_vocab()
+        if wanted is None:
+            return BERT_ENT if BERT_ENT in vocab else self._tokenizer.sep_token
+        if wanted not in vocab:
+            expected = "a piece of its vocabulary"
+            raise ELQError(
+                Errors.E002.format(setting="ent_token", name="encode", value=wanted, expected=expected)
+            )
+        return wanted
 
-    def _text_settings(self) -> Dict[str, Any]:
-        return {
-            "pooling": self._pooling,
-            "max_length": self._max_length,
-            "aliases": self._aliases,
-            "ent_token": self._ent_token,
-            "norm": self._norm,
-        }
+
+def _check_int8_only(name: str, wanted: Recipe, saved: Recipe) -> None:
+    """Check that nothing is wanted of int8 weights but what they were made for."""
+    if wanted.texts != saved.texts:
+        problem = describe_difference(wanted.texts, saved.texts)
+        raise ELQError(Errors.E153.format(name=name, problem=problem))
+    if not wanted.int8:
+        raise ELQError(Errors.E153.format(name=name, problem="int8: False here, True expected"))
+    import_runtime()
 
 
-def write_encoder(name: str, weights: Dict[str, Array], folder: Path) -> None:
-    """Write an encoder: configuration and tokenizer of a known one, with other parameters.
+def _begin(aliases: Sequence[str], description: str, size: int) -> str:
+    """RETURNS (str): The first characters of the aliases and the description of an entity."""
+    parts: List[str] = []
+    length = 0
+    for alias in aliases:
+        if length >= size + 2:  # with the separator, which stands between two only
+            break
+        parts.append(alias[:size])
+        length += len(alias) + 2
+    names = f"{', '.join(parts)}. " if parts else ""
+    return (names + description[:size])[:size]
 
-    name (str): A local folder (no weights are needed there) or the name of a model on the hub.
-    weights (Dict[str, Array]): Every parameter, by its name in the model.
-    folder (Path): Gets what `EntityEncoder` and transformers can load.
-    RAISES (ELQError): If a parameter is missing, unknown or of another shape.
+
+def open_encoder(
+    stamp: Mapping[str, Any], folder: Optional[Path], *, name: Optional[str] = None
+) -> EntityEncoder:
+    """Load the encoder that made an index, with the same settings.
+
+    stamp (Mapping[str, Any]): What the index stores of it: the settings, the "fingerprint" and, optionally,
+        "paths", places relative to the folder of the index or absolute.
+    folder (Optional[Path]): The folder of the index: if the encoder is bundled, it is inside.
+    name (Optional[str]): The only place to look in, a local folder or the name of a model on the hub.
+    RETURNS (EntityEncoder): The first that is found and has the same fingerprint.
+    RAISES (ELQError): If it is nowhere, or if what is there is another one.
     """
-    options = hub_options(name)
+    settings = {key: stamp[key] for key in (*Recipe().texts, "int8") if key in stamp}
+    places = [name] if name is not None else _list_places(stamp, folder)
+    found: List[str] = []
+    for place in places:
+        if name is None and not Path(place).is_dir() and not _is_on_hub(place):
+            continue
+        encoder = EntityEncoder(place, **settings)
+        if encoder.fingerprint == stamp["fingerprint"]:
+            return encoder
+        here = {**encoder.settings, "fingerprint": encoder.fingerprint}
+        found.append(describe_difference(here, stamp))
+    if found:
+        raise ELQError(Errors.E152.format(found="; ".join(found)))
+    raise ELQError(Errors.E151.format(places=", ".join(places)))
+
+
+def _list_places(stamp: Mapping[str, Any], folder: Optional[Path]) -> List[str]:
+    """RETURNS (List[str]): Where the encoder of an index may be, without repetitions."""
+    paths = list(stamp.get("paths", ()))
+    if folder is not None:
+        paths = [str(folder.absolute() / path) for path in (BUNDLE, IMPORTED, *paths)]
+    return list(dict.fromkeys(os.path.normpath(path) for path in [*paths, str(stamp["name"])]))
+
+
+def _is_on_hub(name: str) -> bool:
+    """RETURNS (bool): Whether it is the name of a model that the cache has, or perhaps the hub."""
     try:
-        config = AutoConfig.from_pretrained(name, **options)
-        tokenizer = AutoTokenizer.from_pretrained(name, use_fast=True, **options)
-        model = AutoModel.from_config(config)
-    except Exception as err:  # what the libraries raise for a damaged model is theirs to choose
-        problem = (str(err) or type(err).__name__).splitlines()[0]
-        raise ELQError(Errors.E036.format(name=name, problem=problem)) from err
-    own = model.state_dict()
-    # a buffer that old versions saved with the parameters
-    given = {key: value for key, value in weights.items() if key != "embeddings.position_ids"}
-    problems = [f"{key} is missing" for key in own if key not in given]
-    problems += [f"{key} is unknown" for key in given if key not in own]
-    problems += [
-        f"{key} has shape {tuple(given[key].shape)} instead of {tuple(own[key].shape)}"
-        for key in own
-        if key in given and tuple(given[key].shape) != tuple(own[key].shape)
-    ]
-    if problems:
-        raise ELQError(Errors.E052.format(name=name, problem="; ".join(problems[:5])))
-    for key, value in given.items():
-        own[key].copy_(torch.from_numpy(np.array(value)))
-    # longer windows than the model has positions are cut, not an error
-    tokenizer.model_max_length = min(tokenizer.model_max_length, config.max_position_embeddings)
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+        hub_options(name)
+    except ELQError:
+        return False
+    return is_hub_name(name)
 
 
 def build_entity_tower(
@@ -258,7 +321,9 @@ def build_entity_tower(
     RETURNS (Model[List[Entity], Floats2d]): From entities to (entities, width); its `attrs["encoder"]` is the
         `EntityEncoder`.
     """
-    encoder = EntityEncoder(name, pooling=pooling, max_length=max_length, aliases=aliases, norm=norm)
+    encoder = EntityEncoder(
+        name, pooling=pooling, max_length=max_length, aliases=aliases, norm=norm, int8=False
+    )
     transformer: Any = encoder.module.transformer
     layers = len(transformer.encoder.layer)
     if not 0 <= frozen_layers < layers:
@@ -268,6 +333,7 @@ def build_entity_tower(
                 setting="frozen_layers", name="elq_pairs", value=frozen_layers, expected=expected
             )
         )
+    transformer.requires_grad_(True)
     for part in [transformer.embeddings, *transformer.encoder.layer[:frozen_layers]]:
         part.requires_grad_(False)
     on_gpu, encoder.module.in_bfloat16 = split_mixed_precision(mixed_precision)

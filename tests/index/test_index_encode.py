@@ -250,6 +250,7 @@ def test_vectors_of_another_encoder_are_not_reused(tmp_path, run, output, catalo
     with pytest.raises(ELQError, match="E038") as error:
         encode_catalogue(catalogue_path, tmp_path / "other", other, reuse=output)
     assert str(output) in str(error.value)
+    assert "pooling: mean here, cls expected" in str(error.value)
     assert not (tmp_path / "other").exists()
 
 

