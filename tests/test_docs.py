@@ -45,6 +45,8 @@ import spacy_elq.cli  # noqa: F401  (adds the commands)
 from spacy_elq import errors
 from spacy_elq.catalogue import read_catalogue
 from spacy_elq.corpora import read_questions
+from spacy_elq.model.fetch import SOURCES
+from spacy_elq.model.recipe import write_recipe
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -102,6 +104,7 @@ def docs_world(tmp_path_factory: pytest.TempPathFactory, encoder_path: Path) -> 
     fix_random_seed(0)  # whatever ran before
     BertModel(config).save_pretrained(world / "encoder")
     AutoTokenizer.from_pretrained(encoder_path, model_max_length=160).save_pretrained(world / "encoder")
+    write_recipe(world / "encoder", SOURCES["all-MiniLM-L6-v2"].recipe)
     (world / "assets").mkdir()
     (world / "assets" / "encoder").symlink_to("../encoder")
     for page in ("quickstart.md", "formats.md"):
@@ -115,7 +118,7 @@ def docs_world(tmp_path_factory: pytest.TempPathFactory, encoder_path: Path) -> 
     (world / "models").mkdir()
     with _chdir(world):
         for command in (
-            "encode entities.jsonl vectors --encoder encoder --norm 4 --aliases",
+            "encode entities.jsonl vectors --encoder encoder",
             "index vectors index",
             "convert train.txt corpus/train.spacy",
             "convert dev.txt corpus/dev.spacy",

@@ -14,6 +14,7 @@ from conftest import PUBLISHED_FILES, PUBLISHED_QUESTIONS, PUBLISHED_TITLES, pub
 from typer.testing import CliRunner
 
 from spacy_elq.cli import spacy_app
+from spacy_elq.model.recipe import Recipe, write_recipe
 
 ROOT = Path(__file__).parent.parent
 # what a tiny encoder of random weights needs to learn twenty questions
@@ -41,15 +42,22 @@ def project(tmp_path_factory, encoder_path, catalogue_path, questions_path):
     return folder
 
 
+@pytest.fixture(scope="module")
+def own_encoder(tmp_path_factory, encoder_path):
+    """The tiny encoder with a recipe, as any encoder of one's own."""
+    folder = shutil.copytree(encoder_path, tmp_path_factory.mktemp("own") / "encoder")
+    write_recipe(folder, Recipe(max_length=48, aliases=True, norm=4.0))
+    return folder
+
+
 def project_words(command, project, variables):
     """The words behind `python -m spacy`."""
     overrides = [word for name, value in variables.items() for word in (f"--vars.{name}", str(value))]
     return ["project", "run", command, str(project), *overrides]
 
 
-def run(project, encoder_path, command, **variables):
-    words = project_words(command, project, {"encoder": encoder_path, "max_length": 48, **variables})
-    return run_spacy(words)
+def run(project, own_encoder, command, **variables):
+    return run_spacy(project_words(command, project, {"encoder": own_encoder, **variables}))
 
 
 def run_spacy(words):
@@ -57,8 +65,8 @@ def run_spacy(words):
     return subprocess.run(command, capture_output=True, text=True, timeout=900)
 
 
-def test_all_runs_to_the_final_table_and_then_skips_everything(project, encoder_path):
-    first = run(project, encoder_path, "all")
+def test_all_runs_to_the_final_table_and_then_skips_everything(project, own_encoder):
+    first = run(project, own_encoder, "all")
     assert first.returncode == 0, first.stdout + first.stderr
     metrics = json.loads((project / "metrics" / "test.json").read_text(encoding="utf8"))
     for group in (metrics, metrics["unseen"]):
@@ -67,20 +75,22 @@ def test_all_runs_to_the_final_table_and_then_skips_everything(project, encoder_
     assert metrics["questions_per_second"] > 0
     assert metrics["weak"]["f"] > 0.9  # trained on the very questions
     assert "weak F" in first.stdout
+    encoder = json.loads((project / "vectors" / "meta.json").read_text(encoding="utf8"))["encoder"]
+    assert (encoder["norm"], encoder["aliases"], encoder["max_length"]) == (4.0, True, 48)
     assert (
         "WRONG" not in (project / "metrics" / "test.html").read_text(encoding="utf8")
         or metrics["weak"]["f"] < 1
     )
-    second = run(project, encoder_path, "all")
+    second = run(project, own_encoder, "all")
     assert second.returncode == 0
     assert second.stdout.count("nothing changed") == 8
 
     (project / "index" / "meta.json").touch()  # same content: still nothing to do
-    assert run(project, encoder_path, "train").stdout.count("nothing changed") == 1
+    assert run(project, own_encoder, "train").stdout.count("nothing changed") == 1
 
 
-def test_package_can_be_made_of_the_result(project, encoder_path):
-    done = run(project, encoder_path, "package")
+def test_package_can_be_made_of_the_result(project, own_encoder):
+    done = run(project, own_encoder, "package")
     assert done.returncode == 0, done.stdout + done.stderr
     packaged = next((project / "packages").glob("en_*/en_*/en_*"))
     assert (packaged / "elq_linker" / "index" / "meta.json").is_file()

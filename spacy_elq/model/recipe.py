@@ -31,6 +31,11 @@ class Recipe:
     fingerprint: str = ""
     sha256: str = ""
 
+    def __post_init__(self) -> None:
+        """Make numbers of one type: 4 and 4.0 are the same norm, but not the same text in a fingerprint."""
+        object.__setattr__(self, "max_length", int(self.max_length))
+        object.__setattr__(self, "norm", float(self.norm))
+
     @property
     def is_int8_only(self) -> bool:
         """RETURNS (bool): Whether the folder has no weights but those in int8."""

@@ -1,4 +1,5 @@
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from typer.testing import CliRunner
 
 import spacy_elq.cli  # noqa: F401 (adds the commands to spaCy's)
 from spacy_elq.index import EntityIndex
+from spacy_elq.model.recipe import RECIPE, Recipe, write_recipe
 
 
 def elq(*args):
@@ -69,6 +71,32 @@ def test_options_reach_the_encoder(catalogue_path, encoder_path, tmp_path):
     assert settings["name"] == str(encoder_path)
     assert (settings["pooling"], settings["aliases"], settings["max_length"]) == ("cls", True, 16)
     np.testing.assert_allclose(np.linalg.norm(EntityIndex.open(folder).vectors, axis=1), 3.0, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ([], ("cls", True, 16, 3.0)),
+        (
+            ["--no-aliases", "--pooling", "mean", "--max-length", "20", "--norm", "0"],
+            ("mean", False, 20, 0.0),
+        ),
+    ],
+)
+def test_recipe_of_the_encoder_is_the_default(catalogue_path, encoder_path, tmp_path, options, expected):
+    encoder, folder = shutil.copytree(encoder_path, tmp_path / "encoder"), tmp_path / "vectors"
+    write_recipe(encoder, Recipe(pooling="cls", aliases=True, max_length=16, norm=3.0))
+    assert invoke(catalogue_path, folder, "-e", encoder, *options)[0] == 0
+    settings = EntityIndex.open(folder).meta["encoder"]
+    assert tuple(settings[key] for key in ("pooling", "aliases", "max_length", "norm")) == expected
+
+
+def test_damaged_recipe_is_an_error(catalogue_path, encoder_path, tmp_path):
+    encoder = shutil.copytree(encoder_path, tmp_path / "encoder")
+    (encoder / RECIPE).write_text("{", encoding="utf8")
+    code, output = invoke(catalogue_path, tmp_path / "vectors", "-e", encoder)
+    assert code == 1
+    assert "E150" in output
 
 
 def test_batch_size_does_not_change_the_vectors(catalogue_path, encoder_path, vectors_path, tmp_path):

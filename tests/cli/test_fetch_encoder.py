@@ -28,6 +28,7 @@ def test_encoder_is_fetched_and_the_next_command_named(fetched, tmp_path):
     assert result.exit_code == 0, result.output
     assert fetched == [("gte-small", "new", True)]
     assert "new: fetched, sha256" in " ".join(result.output.split())
+    assert "--norm" not in result.output
     assert f"elq encode entities.jsonl vectors --encoder {tmp_path / 'new'}" in result.output.replace(
         "\n", " "
     )

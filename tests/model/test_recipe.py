@@ -1,5 +1,6 @@
 import json
 
+import numpy as np
 import pytest
 
 from spacy_elq.errors import ELQError
@@ -83,6 +84,15 @@ def test_damaged_file_is_an_error_that_names_it(content, problem, tmp_path):
         read(tmp_path, content)
     assert str(tmp_path / RECIPE) in str(error.value)
     assert problem in str(error.value)
+
+
+def test_numbers_are_of_one_type(tmp_path):
+    for recipe in (
+        read(tmp_path, {"norm": 4}),
+        Recipe().updated(norm=np.float32(4), max_length=np.int64(128)),
+    ):
+        write_recipe(tmp_path, recipe)
+        assert '"norm": 4.0' in (tmp_path / RECIPE).read_text(encoding="utf8")
 
 
 def test_what_is_given_replaces_what_was_saved_and_none_does_not():
