@@ -86,7 +86,7 @@ class Errors:
     )
 
     # The catalogue
-    E020 = "[spacy-elq E020] {path}, line {line}: {problem}. Found: {found}"
+    E020 = "[spacy-elq E020] {where}: {problem}. Found: {found}"
     E021 = (
         '[spacy-elq E021] {path} has no entities, expected one JSON object per line with at least "id" '
         'and "title".'
@@ -308,6 +308,7 @@ class Warnings:
         "[spacy-elq W006] Settings of '{name}' were set by hand and are not saved with the pipeline: "
         "{settings}. To keep them, change the config: spacy_elq.update_settings(nlp, '{name}', …)."
     )
+    W007 = "[spacy-elq W007] {where}: the field `{field}` is unknown and ignored.{hint}"
     W003 = (
         "[spacy-elq W003] The back end has {lists} lists, but there are only {count} vectors; FAISS wants "
         "{wanted}. IVF{fitting} would fit this catalogue."
