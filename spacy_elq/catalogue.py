@@ -160,7 +160,8 @@ def _check_popularity(record: Mapping[str, Any], where: str) -> float:
     value = record.get("popularity")
     if value is None:
         return 0.0
-    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= value < 1e15:
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    if not is_number or not 0 <= value < 1e15:
         raise _error(where, "`popularity` must be a number, at least 0", _show.repr(value))
     return int(value) if isinstance(value, Integral) else float(value)
 

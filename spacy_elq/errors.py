@@ -284,6 +284,34 @@ class Errors:
     E117 = "[spacy-elq E117] {path} already exists. Choose another name, or overwrite it with --force."
     E118 = "[spacy-elq E118] The config {name!r} has no path {path!r} to set, expected one of: {paths}."
 
+    # Where a catalogue comes from
+    E130 = (
+        "[spacy-elq E130] {path}, line {line}: {problem}. Is the download complete? What was read before "
+        "that line is kept in {work}: when the dump is repaired, the same command continues there."
+    )
+    E131 = "[spacy-elq E131] `{setting}` is {value!r}, expected {expected}."
+    E132 = (
+        "[spacy-elq E132] {work} has an interrupted run {problem}. Start over with --restart, or choose "
+        "another output."
+    )
+    E133 = "[spacy-elq E133] {path} has no entity for the catalogue{aside}. Nothing was written."
+    E134 = "[spacy-elq E134] {path} needs one column {column!r} for `{field}`. Its columns: {columns}.{hint}"
+    E135 = (
+        "[spacy-elq E135] {path} is not a knowledge base of spaCy: {problem}. Expected the folder that "
+        "InMemoryLookupKB.to_disk wrote, with `contents` and `strings.json`; in a pipeline it is "
+        "PIPELINE/entity_linker/kb."
+    )
+    E136 = "[spacy-elq E136] The format {format} has no setting {settings}. It has: {known}."
+    E137 = (
+        "[spacy-elq E137] This knowledge base has no entity index. Set its path: [initialize.components."
+        'entity_linker.kb_loader] with @misc = "spacy-elq.IndexKB.v1" and path = "index".'
+    )
+    E138 = (
+        "[spacy-elq E138] The index of this knowledge base is missing. Looked in: {paths}. Move it back, or "
+        "set it again: nlp.get_pipe('entity_linker').set_kb(build_index_kb('FOLDER')), from "
+        "spacy_elq.pipeline.knowledge_base."
+    )
+
 
 class Warnings:
     """Message templates for what does not stop the work but should be known."""
@@ -309,6 +337,10 @@ class Warnings:
         "{settings}. To keep them, change the config: spacy_elq.update_settings(nlp, '{name}', …)."
     )
     W007 = "[spacy-elq W007] {where}: the field `{field}` is unknown and ignored.{hint}"
+    W008 = (
+        "[spacy-elq W008] {path} ends at line {line} without the `]` of a whole dump: the catalogue has what "
+        "is before it."
+    )
     W003 = (
         "[spacy-elq W003] The back end has {lists} lists, but there are only {count} vectors; FAISS wants "
         "{wanted}. IVF{fitting} would fit this catalogue."
