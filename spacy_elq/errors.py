@@ -311,6 +311,10 @@ class Errors:
         "set it again: nlp.get_pipe('entity_linker').set_kb(build_index_kb('FOLDER')), from "
         "spacy_elq.pipeline.knowledge_base."
     )
+    E139 = (
+        "[spacy-elq E139] The index {path} has vectors of width {found}, but the knowledge base was saved "
+        "with one of width {expected}. Use the index that the pipeline was trained with."
+    )
 
 
 class Warnings:
