@@ -132,7 +132,7 @@ class ItemConverter:
             description=next(iter(_texts(item, "descriptions", lang)), ""),
             aliases=tuple(name for name in dict.fromkeys(names) if name != titles[0]),
             label=min(kinds, key=lambda kind: kind[1], default=(False, 0, ""))[2],
-            ids={key: value for key, value in ids.items() if isinstance(value, str)},
+            ids={key: value for key, value in ids.items() if value},
             popularity=len(sitelinks),
         )
 
@@ -150,9 +150,8 @@ class ItemConverter:
 
 def item_values(item: Mapping[str, Any], name: str) -> List[int]:
     """RETURNS (List[int]): The numbers of the items that are the best values of a property."""
-    values = [value for value in _best_values(item, name) if isinstance(value, dict)]
     # old dumps have no `id`
-    return [int(value.get("numeric-id") or value["id"][1:]) for value in values]
+    return [int(value.get("numeric-id") or value["id"][1:]) for value in _best_values(item, name)]
 
 
 def _best_values(item: Mapping[str, Any], name: str) -> Iterable[Any]:

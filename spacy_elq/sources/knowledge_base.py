@@ -49,7 +49,7 @@ def read_spacy_kb(path: Path, *, settings: KBSettings = KBSettings()) -> Iterato
     entries, aliases = _read_contents(path)
     known = _read_descriptions(Path(settings.descriptions)) if settings.descriptions else {}
     for number, (id_, frequency) in enumerate(entries):
-        names = [name for _, name in sorted(aliases[number], key=lambda own: (-own[0], -len(own[1]), own[1]))]
+        names = [name for _, name in sorted(aliases[number], key=lambda own: (-own[0], -len(own[1])))]
         record: Dict[str, Any] = {"id": id_, "title": next(iter(names), id_), **known.get(id_, {})}
         record["aliases"] = [name for name in names if name != record["title"]]
         yield check_entity({**record, "popularity": max(frequency, 0.0)}, f"{path}, entity {number + 1}")

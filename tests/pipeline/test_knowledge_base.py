@@ -4,6 +4,7 @@ import json
 import pickle
 import random
 import shutil
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import pytest
@@ -197,8 +198,18 @@ def test_entity_linker_learns_is_saved_and_loaded(index, gold_docs, tmp_path):
     assert (len(seen.index), seen.index.entity(0).title) == (10, "Paris")
 
 
+@runtime_checkable
+class CandidateSelector(Protocol):
+    """What spacy-llm 0.7 asks of a candidate selector. Of its results it reads `id` and `description`."""
+
+    def __call__(self, mentions): ...
+
+    def get_entity_description(self, entity_id): ...
+
+
 def test_candidates_for_a_language_model(popular):
     select = build_index_candidates(popular.path, candidates=1)
+    assert isinstance(select, CandidateSelector)
     mentions = spans_of("mercury", "nothing", "jaguar cars")
     candidates = select(mentions)
     assert [[(c.id, c.description) for c in own] for own in candidates] == [

@@ -18,7 +18,7 @@ def fill(kb):
     kb.add_entity("Q2", freq=-2.5, entity_vector=[0, 1, 0])
     kb.add_entity("Q3", freq=0.5, entity_vector=[0, 0, 1])
     kb.add_alias("Paris", ["Q1", "Q2"], [0.75, 0.25])
-    kb.add_alias("Paname", ["Q1"], [0.75])
+    kb.add_alias("Ville de Paris", ["Q1"], [0.75])
     kb.add_alias("City of Light", ["Q1"], [0.5])
     kb.add_alias("Paris, Texas", ["Q2"], [1.0])
     return kb
@@ -32,7 +32,7 @@ def kb_path(tmp_path):
 
 def test_most_probable_alias_is_the_title_and_frequency_the_popularity(kb_path):
     assert list(read_spacy_kb(kb_path)) == [
-        Entity("Q1", "Paname", aliases=("Paris", "City of Light"), popularity=3.0),
+        Entity("Q1", "Ville de Paris", aliases=("Paris", "City of Light"), popularity=3.0),
         Entity("Q2", "Paris, Texas", aliases=("Paris",)),
         # no alias
         Entity("Q3", "Q3", popularity=0.5),
@@ -64,7 +64,7 @@ def test_entities_that_were_set_at_once_and_a_kb_inside_of_a_pipeline(tmp_path):
 def test_descriptions_and_titles_of_a_file(kb_path, tmp_path, name, text):
     (tmp_path / name).write_text(text, encoding="utf8")
     first, second, third = read_spacy_kb(kb_path, settings=KBSettings(tmp_path / name))
-    assert first == Entity("Q1", "Paris", "A city.", ("Paname", "City of Light"), popularity=3.0)
+    assert first == Entity("Q1", "Paris", "A city.", ("Ville de Paris", "City of Light"), popularity=3.0)
     assert (second.title, second.description) == ("Paris, Texas", "b")
     assert (third.title, third.description) == ("Q3", "")
 
@@ -127,7 +127,7 @@ def test_kb_to_catalogue(kb_path, tmp_path):
     output = tmp_path / "entities.jsonl"
     report = build_catalogue(kb_path, output, settings={"descriptions": tmp_path / "d.jsonl"})
     assert (report.entities, report.bare) == (3, 2)
-    assert [entity.title for entity in read_catalogue(output)] == ["Paname", "Paris, Texas", "Three"]
+    assert [entity.title for entity in read_catalogue(output)] == ["Ville de Paris", "Paris, Texas", "Three"]
     shutil.rmtree(kb_path)
     InMemoryLookupKB(Vocab(), 3).to_disk(kb_path)
     with pytest.raises(ELQError, match="E133"):

@@ -8,7 +8,7 @@ from spacy_elq.types import Entity
 
 FULL = """\
 id,title,description,aliases,label,tags,popularity,founded
-E1,Paris,Capital of France.,City of Light| Paname ,GPE,eu|city,12,-250
+E1,Paris,Capital of France.,City of Light|| Paname ,GPE,eu|city,12,-250
 E2,Rome,,,,,,-753
 """
 

@@ -70,6 +70,13 @@ def test_names_of_another_language():
     entity = convert(record, lang="de")
     assert (entity.title, entity.description, entity.aliases) == ("Welt", "alles", ("All",))
     assert entity.ids == {"wikipedia": "Welt"}
+    # the sites of a language with a hyphen
+    cantonese = item("Q1", "x", lang="zh-yue", sites={"zh_yuewiki": "y"})
+    assert convert(cantonese, lang="zh-yue").ids == {"wikipedia": "y"}
+
+
+def test_a_blank_label_is_none():
+    assert convert(item("Q1", "  ")) == "label"
 
 
 def test_names_for_all_languages_stand_in():
@@ -184,15 +191,21 @@ def test_items_with_few_sitelinks_are_not_even_parsed(tmp_path):
     assert report.left_out["sitelinks"] == 8
 
 
+@pytest.mark.filterwarnings("error")
 def test_redirects_and_lines_without_brackets(tmp_path):
     records = [{**item("Q1", "x"), "redirect": "Q2"}, item("Q2", "y")]
     found, _ = build(tmp_path, lines=[json.dumps(record) for record in records])
     assert list(found) == ["Q2"]
 
 
+@pytest.mark.filterwarnings("error")
+def test_blank_lines_behind_a_dump(tmp_path):
+    assert len(build(tmp_path, lines=[*dump_lines(ITEMS), "", " "])[0]) == 6
+
+
 def test_a_dump_that_ends_early_is_a_warning(tmp_path):
-    with pytest.warns(UserWarning, match=r"W008.*ends at line 5 without the `\]`"):
-        found, _ = build(tmp_path, lines=dump_lines(ITEMS)[:5], name="dump.json.gz")
+    with pytest.warns(UserWarning, match=r"W008.*ends at line 6 without the `\]`"):
+        found, _ = build(tmp_path, lines=[*dump_lines(ITEMS)[:5], ""], name="dump.json.gz")
     assert len(found) == 4
 
 
@@ -273,8 +286,29 @@ def test_what_was_written_after_the_state_is_written_once(tmp_path, monkeypatch)
         with pytest.raises(KeyboardInterrupt):
             build(tmp_path)
     with (tmp_path / "entities.jsonl.partial" / "entities.jsonl").open("ab") as file_:
-        file_.write(b'{"id": "Q7251", "tit')
+        file_.write(b'{"id": "Q7251", "tit' + b"x" * 10000)
     assert len(build(tmp_path)[0]) == 6
+
+
+def test_a_run_that_was_killed_when_all_was_done_starts_over(tmp_path, monkeypatch):
+    """Between renaming the catalogue and removing the folder."""
+    with monkeypatch.context() as patch:
+        interrupt_after(patch, 8)
+        with pytest.raises(KeyboardInterrupt):
+            build(tmp_path)
+    (tmp_path / "entities.jsonl.partial" / "entities.jsonl").unlink()
+    assert len(build(tmp_path)[0]) == 6
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_reading_that_was_killed_after_the_last_line(tmp_path):
+    dump = write_dump(tmp_path / "dump.json", ITEMS)
+    reading = wikidata.Reading(tmp_path / "results", dump)
+    reading.run(lambda line: (line, "line"), desc="", progress=False)
+    reading.state = reading.state._replace(size=-1)
+    reading.run(lambda line: (line, "line"), desc="", progress=False)
+    assert (tmp_path / "results").read_bytes() == dump.read_bytes()
+    assert reading.state.size == dump.stat().st_size
 
 
 def test_the_state_is_saved_on_the_way(tmp_path, monkeypatch):
