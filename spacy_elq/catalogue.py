@@ -1,21 +1,28 @@
 """Read the catalogue, `entities.jsonl`: one JSON object per line, as a stream, with line numbers."""
 
 import json
+import warnings
+from difflib import get_close_matches
+from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, Dict, Iterator, Set, Union
+from reprlib import Repr
+from typing import Any, Dict, Iterator, Mapping, Optional, Set, Union
 
-from .errors import ELQError, Errors
+from .errors import ELQError, Errors, Warnings
 from .types import Entity
 
 PUBLISHED_IDS = ("wikidata", "title", "curid")
-FIELDS = {"id", "title", "description", "aliases", "label", "tags", "ids", "popularity"}
+FIELDS = ("id", "title", "description", "aliases", "label", "tags", "ids", "popularity")
+# a value in a message: what is too long or too deep becomes "..."
+_show = Repr()
+_show.maxstring = _show.maxother = 80
 
 
 def read_catalogue(path: Union[str, Path], *, ids: str = "wikidata") -> Iterator[Entity]:
     """Read and check a catalogue.
 
     path (Union[str, Path]): A JSONL file. `id` and `title` are required, `description`, `aliases`,
-        `label`, `tags`, `ids` and `popularity` are optional, other fields are ignored.
+        `label`, `tags`, `ids` and `popularity` are optional, other fields are ignored with a warning.
         The catalogue of the published ELQ models is read as well: `title`, `text`, `idx`, optional `kb_idx`.
     ids (str): For that one, what becomes the id: "wikidata", "title" or "curid" (the number of the page). An
         entity without it, or whose id an earlier line has, gets "curid:" and the number.
@@ -29,13 +36,18 @@ def read_catalogue(path: Union[str, Path], *, ids: str = "wikidata") -> Iterator
         expected = f"one of {', '.join(PUBLISHED_IDS)}"
         raise ELQError(Errors.E002.format(setting="ids", name="catalogue", value=ids, expected=expected))
     seen: Set[str] = set()
+    warned: Set[str] = set()
     with path.open("rb") as file_:
         for number, line in enumerate(file_, 1):
             if not line.strip():
                 continue
-            entity = _parse_line(path, number, line, ids, seen)
+            where = f"{path}, line {number}"
+            record = _parse_line(line, where)
+            if "id" not in record and "idx" in record:
+                record = _from_published(record, ids, seen)
+            entity = check_entity(record, where, warned=warned)
             if entity.id in seen:
-                raise _error(path, number, "the id was used by an earlier line", entity.id)
+                raise _error(where, "the id was used by an earlier line", entity.id)
             seen.add(entity.id)
             yield entity
     if not seen:
@@ -48,6 +60,30 @@ def count_entities(path: Union[str, Path]) -> int:
         raise ELQError(Errors.E022.format(path=path, hint="Expected a catalogue in JSONL."))
     with Path(path).open("rb") as file_:
         return sum(1 for line in file_ if line.strip())
+
+
+def check_entity(record: Any, where: str, *, warned: Optional[Set[str]] = None) -> Entity:
+    """Make an entity from a record that anyone may have written.
+
+    record (Any): Expected to be a dict with the fields of the catalogue; lists may be tuples.
+    where (str): Where the record is from, for messages, such as "entities.jsonl, line 3" or "entity 3".
+    warned (Optional[Set[str]]): Unknown fields that were warned of already; new ones are added. Pass the
+        same set for all records, so that each field is named once.
+    RETURNS (Entity): The entity. Fields that are None are left at their defaults.
+    RAISES (ELQError): With what was found and what was expected.
+    """
+    if not isinstance(record, dict):
+        raise _error(where, "expected a dict with the fields of an entity", _show.repr(record))
+    _check_texts(record, where)
+    _check_lists(record, where)
+    entity = entity_from_dict({**record, "popularity": _check_popularity(record, where)})
+    try:
+        json.dumps(entity_to_dict(entity), ensure_ascii=False).encode("utf8")
+    except UnicodeEncodeError as err:
+        problem = f"text that is not valid Unicode ({err.reason})"
+        raise _error(where, problem, ascii(err.object[err.start : err.end])) from None
+    _warn_unknown(record, where, set() if warned is None else warned)
+    return entity
 
 
 def entity_from_dict(record: Dict[str, Any]) -> Entity:
@@ -78,7 +114,7 @@ def _from_published(record: Dict[str, Any], ids: str, seen: Set[str]) -> Dict[st
     known = {"wikidata": record.get("kb_idx"), "title": record.get("title"), "curid": curid}
     given = {key: value for key, value in known.items() if value}
     chosen = given.get(ids)
-    if (not chosen or chosen in seen) and curid:
+    if (not chosen or (isinstance(chosen, str) and chosen in seen)) and curid:
         chosen = f"curid:{curid}"
     text = record.get("text")
     return {
@@ -89,44 +125,62 @@ def _from_published(record: Dict[str, Any], ids: str, seen: Set[str]) -> Dict[st
     }
 
 
-def _parse_line(path: Path, number: int, line: bytes, ids: str, seen: Set[str]) -> Entity:
+def _parse_line(line: bytes, where: str) -> Dict[str, Any]:
     try:
         record = json.loads(line)
+    except RecursionError:
+        raise _error(where, "not valid JSON (too deeply nested)", _shorten(line)) from None
     except ValueError as err:
-        raise _error(path, number, f"not valid JSON ({err})", _shorten(line)) from None
+        raise _error(where, f"not valid JSON ({err})", _shorten(line)) from None
     if not isinstance(record, dict):
-        raise _error(path, number, "expected a JSON object", _shorten(line))
-    if "id" not in record and "idx" in record:
-        record = _from_published(record, ids, seen)
+        raise _error(where, "expected a JSON object", _shorten(line))
+    return record
+
+
+def _check_texts(record: Mapping[str, Any], where: str) -> None:
     for key in ("id", "title"):
         if not isinstance(record.get(key), str) or not record[key].strip():
             problem = f"`{key}` must be a string that is not empty"
-            raise _error(path, number, problem, repr(record.get(key)))
+            raise _error(where, problem, _show.repr(record.get(key)))
     for key in ("description", "label"):
-        if not isinstance(record.get(key, ""), (str, type(None))):
-            raise _error(path, number, f"`{key}` must be a string", repr(record[key]))
+        if not isinstance(record.get(key), (str, type(None))):
+            raise _error(where, f"`{key}` must be a string", _show.repr(record[key]))
+
+
+def _check_lists(record: Mapping[str, Any], where: str) -> None:
     for key in ("aliases", "tags"):
         if record.get(key) is not None and not _is_list_of_strings(record[key]):
-            raise _error(path, number, f"`{key}` must be a list of strings", repr(record[key]))
+            raise _error(where, f"`{key}` must be a list of strings", _show.repr(record[key]))
     ids = record.get("ids")
-    if ids is not None and not (isinstance(ids, dict) and _is_list_of_strings(list(ids.values()))):
-        raise _error(path, number, "`ids` must map names to strings", repr(ids))
-    popularity = record.get("popularity")
-    if popularity is not None and not (type(popularity) in (int, float) and 0 <= popularity < 1e15):
-        raise _error(path, number, "`popularity` must be a number, at least 0", repr(popularity))
-    try:
-        json.dumps(record, ensure_ascii=False).encode("utf8")
-    except UnicodeEncodeError as err:
-        raise _error(path, number, f"text that is not valid Unicode ({err.reason})", _shorten(line)) from None
-    return entity_from_dict(record)
+    if ids is not None and not (isinstance(ids, dict) and _is_list_of_strings([*ids, *ids.values()])):
+        raise _error(where, "`ids` must map names to strings", _show.repr(ids))
+
+
+def _check_popularity(record: Mapping[str, Any], where: str) -> float:
+    value = record.get("popularity")
+    if value is None:
+        return 0.0
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    if not is_number or not 0 <= value < 1e15:
+        raise _error(where, "`popularity` must be a number, at least 0", _show.repr(value))
+    return int(value) if isinstance(value, Integral) else float(value)
+
+
+def _warn_unknown(record: Mapping[str, Any], where: str, warned: Set[str]) -> None:
+    for field in record:
+        if field not in FIELDS and field not in warned:
+            warned.add(field)
+            close = get_close_matches(str(field).lower(), FIELDS, n=1)
+            hint = f" Did you mean `{close[0]}`?" if close else f" Known: {', '.join(FIELDS)}."
+            warnings.warn(Warnings.W007.format(where=where, field=field, hint=hint), stacklevel=4)
 
 
 def _is_list_of_strings(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+    return isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value)
 
 
-def _error(path: Path, number: int, problem: str, found: str) -> ELQError:
-    return ELQError(Errors.E020.format(path=path, line=number, problem=problem, found=found))
+def _error(where: str, problem: str, found: str) -> ELQError:
+    return ELQError(Errors.E020.format(where=where, problem=problem, found=found))
 
 
 def _shorten(line: bytes, length: int = 80) -> str:

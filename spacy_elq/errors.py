@@ -86,7 +86,7 @@ class Errors:
     )
 
     # The catalogue
-    E020 = "[spacy-elq E020] {path}, line {line}: {problem}. Found: {found}"
+    E020 = "[spacy-elq E020] {where}: {problem}. Found: {found}"
     E021 = (
         '[spacy-elq E021] {path} has no entities, expected one JSON object per line with at least "id" '
         'and "title".'
@@ -302,6 +302,38 @@ class Errors:
         "with ({problem}). Use the encoder that it was made from."
     )
 
+    # Where a catalogue comes from
+    E130 = (
+        "[spacy-elq E130] {path}, line {line}: {problem}. Is the download complete? What was read before "
+        "that line is kept in {work}: when the dump is repaired, the same command continues there."
+    )
+    E131 = "[spacy-elq E131] `{setting}` is {value!r}, expected {expected}."
+    E132 = (
+        "[spacy-elq E132] {work} has an interrupted run {problem}. Start over with --restart, or choose "
+        "another output."
+    )
+    E133 = "[spacy-elq E133] {path} has no entity for the catalogue{aside}. Nothing was written."
+    E134 = "[spacy-elq E134] {path} needs one column {column!r} for `{field}`. Its columns: {columns}.{hint}"
+    E135 = (
+        "[spacy-elq E135] {path} is not a knowledge base of spaCy: {problem}. Expected the folder that "
+        "InMemoryLookupKB.to_disk wrote, with `contents` and `strings.json`; in a pipeline it is "
+        "PIPELINE/entity_linker/kb."
+    )
+    E136 = "[spacy-elq E136] The format {format} has no setting {settings}. It has: {known}."
+    E137 = (
+        "[spacy-elq E137] This knowledge base has no entity index. Set its path: [initialize.components."
+        'entity_linker.kb_loader] with @misc = "spacy-elq.IndexKB.v1" and path = "index".'
+    )
+    E138 = (
+        "[spacy-elq E138] The index of this knowledge base is missing. Looked in: {paths}. Move it back, or "
+        "set it again: nlp.get_pipe('entity_linker').set_kb(build_index_kb('FOLDER')), from "
+        "spacy_elq.pipeline.knowledge_base."
+    )
+    E139 = (
+        "[spacy-elq E139] The index {path} has vectors of width {found}, but the knowledge base was saved "
+        "with one of width {expected}. Use the index that the pipeline was trained with."
+    )
+
 
 class Warnings:
     """Message templates for what does not stop the work but should be known."""
@@ -325,6 +357,11 @@ class Warnings:
     W006 = (
         "[spacy-elq W006] Settings of '{name}' were set by hand and are not saved with the pipeline: "
         "{settings}. To keep them, change the config: spacy_elq.update_settings(nlp, '{name}', …)."
+    )
+    W007 = "[spacy-elq W007] {where}: the field `{field}` is unknown and ignored.{hint}"
+    W008 = (
+        "[spacy-elq W008] {path} ends at line {line} without the `]` of a whole dump: the catalogue has what "
+        "is before it."
     )
     W003 = (
         "[spacy-elq W003] The back end has {lists} lists, but there are only {count} vectors; FAISS wants "

@@ -1,12 +1,14 @@
 import json
 import re
 import unicodedata
+import warnings
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spacy_elq.catalogue import count_entities, entity_from_dict, entity_to_dict, read_catalogue
+from spacy_elq.catalogue import check_entity, count_entities, entity_from_dict, entity_to_dict, read_catalogue
 from spacy_elq.errors import ELQError
 from spacy_elq.names import entity_names, find_words, normalize_name, skeleton
 from spacy_elq.types import Entity
@@ -78,6 +80,15 @@ def test_is_a_stream_that_fails_only_where_it_is_broken(write):
         (record(popularity=float("nan")), "`popularity` must be a number, at least 0", "nan"),
         (record(popularity=float("inf")), "`popularity` must be a number, at least 0", "inf"),
         (record(id="E1"), "the id was used by an earlier line", "E1"),
+        ("[" * 100000, "not valid JSON (too deeply nested)", "[" * 80 + " …"),
+        (
+            record(description="\ud83d"),
+            "text that is not valid Unicode (surrogates not allowed)",
+            r"'\ud83d'",
+        ),
+        (record(aliases=["a", "x\udc00"]), "text that is not valid Unicode", r"'\udc00'"),
+        (record(title=["x" * 500]), "`title` must be", "xxx..."),
+        ('{"idx": "?curid=7", "title": "Rome", "kb_idx": ["Q220"]}', "`id` must be", "['Q220']"),
     ],
 )
 def test_says_where_and_what_is_wrong(write, line, problem, found):
@@ -107,11 +118,6 @@ def test_says_where_and_what_is_wrong(write, line, problem, found):
 def test_a_falsy_value_of_a_wrong_type_is_wrong_too(write, fields):
     with pytest.raises(ELQError, match="line 1"):
         list(read_catalogue(write(record(**fields))))
-
-
-def test_half_a_surrogate_pair_is_an_error_with_its_line(write):
-    with pytest.raises(ELQError, match="line 1"):
-        list(read_catalogue(write('{"id": "E1", "title": "\\ud800"}')))
 
 
 def test_blank_lines_count_but_are_no_entities(write):
@@ -144,8 +150,79 @@ def test_a_folder_is_not_a_catalogue(tmp_path):
         list(read_catalogue(tmp_path))
 
 
-def test_unknown_fields_are_ignored(write):
-    assert list(read_catalogue(write(record(founded=-753, notes=["x"])))) == [Entity("E2", "Rome")]
+def test_an_unknown_field_is_ignored_and_named_once(write):
+    path = write(GOOD, record(descripton="A city."), record(id="E3", descripton="b", Label="c", zzz=1))
+    with pytest.warns(UserWarning, match="W007") as warned:
+        assert list(read_catalogue(path)) == [
+            Entity("E1", "Paris"),
+            Entity("E2", "Rome"),
+            Entity("E3", "Rome"),
+        ]
+    texts = [str(warning.message).split("] ", 1)[1] for warning in warned]
+    assert texts == [
+        f"{path}, line 2: the field `descripton` is unknown and ignored. Did you mean `description`?",
+        f"{path}, line 3: the field `Label` is unknown and ignored. Did you mean `label`?",
+        f"{path}, line 3: the field `zzz` is unknown and ignored. Known: id, title, description, "
+        "aliases, label, tags, ids, popularity.",
+    ]
+
+
+def test_the_fields_of_the_published_catalogue_are_known(write):
+    line = {
+        "idx": "https://x.org?curid=7",
+        "title": "Rome",
+        "text": "A city.",
+        "entity": "Rome",
+        "stub": False,
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert list(read_catalogue(write(json.dumps(line)))) == [
+            Entity("curid:7", "Rome", "A city.", ids={"title": "Rome", "curid": "7"})
+        ]
+
+
+def test_a_dict_is_checked_like_a_line():
+    given = {"id": "E1", "title": "Rome", "aliases": ("Roma",), "popularity": np.float32(0.5), "label": None}
+    entity = check_entity(given, "entity 1")
+    assert entity == Entity("E1", "Rome", aliases=("Roma",), popularity=0.5)
+    # can be written again
+    assert json.dumps(entity_to_dict(entity))
+    whole = check_entity({**given, "popularity": np.int64(3)}, "entity 1").popularity
+    assert (whole, type(whole)) == (3, int)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("Rome", "entity 3: expected a dict with the fields of an entity. Found: 'Rome'"),
+        (
+            {"id": 7, "title": "Rome"},
+            "entity 3: `id` must be a string that is not empty. Found: 7",
+        ),
+        (
+            {"id": "E1", "title": "Rome", "ids": {7: "x"}},
+            "entity 3: `ids` must map names to strings. Found: {7",
+        ),
+        ({"id": "E1", "title": "Rome", "popularity": np.bool_(True)}, "`popularity` must be a number"),
+        ({"id": "E1", "title": "\ud800"}, "entity 3: text that is not valid Unicode"),
+    ],
+)
+def test_an_error_of_a_dict_says_which_entity(given, message):
+    with pytest.raises(ELQError, match="E020") as error:
+        check_entity(given, "entity 3")
+    assert message in str(error.value)
+
+
+def test_a_dict_with_an_unknown_field_warns_once_for_all():
+    warned = set()
+    with pytest.warns(
+        UserWarning, match="entity 1: the field `alias` is unknown and ignored. Did you mean `aliases`"
+    ):
+        check_entity({"id": "E1", "title": "Rome", "alias": object()}, "entity 1", warned=warned)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_entity({"id": "E2", "title": "Roma", "alias": object()}, "entity 2", warned=warned)
 
 
 def test_null_is_the_same_as_absent(write):

@@ -16,6 +16,7 @@ ARGUMENTS = {
     "spacy-elq.ChunkedCorpus.v1": {"path": Path("chunks")},
     "spacy-elq.DictionaryKB.v1": {"dictionary": Path("dictionary"), "index": Path("index")},
     "spacy-elq.EntityIndexLoader.v1": {"path": Path("index")},
+    "spacy-elq.IndexCandidates.v1": {"path": Path("index")},
     "spacy-elq.MixedCorpus.v1": {"corpus": partial(Corpus, "a"), "other": partial(Corpus, "b")},
 }
 CASES = [

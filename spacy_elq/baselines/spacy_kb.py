@@ -14,8 +14,9 @@ from spacy.vocab import Vocab
 
 from ..errors import ELQError, Errors
 from ..index import EntityIndex
+from ..pipeline.knowledge_base import IndexKnowledgeBase
 from ..pipeline.scorer import ScoresLinks
-from ..types import Alternative, Array, Entity, Link
+from ..types import Alternative, Array, Entities, Entity, Link
 from .tagme.dictionary import AnchorDictionary
 from .tagme.spotting import name_key
 
@@ -135,7 +136,10 @@ class KBLinker(ScoresLinks):
         pipe (EntityLinker): The component, with its knowledge base.
         """
         self.name = pipe.name
-        self.index = KBEntities(pipe.kb)
+        # an index knows more of its entities than their ids
+        self.index: Entities = (
+            pipe.kb.index if isinstance(pipe.kb, IndexKnowledgeBase) else KBEntities(pipe.kb)
+        )
         self._pipe = pipe
 
     def link_spans(self, docs: Sequence[Doc], spans: Sequence[Sequence[Span]]) -> List[List[Link]]:

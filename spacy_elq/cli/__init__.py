@@ -5,6 +5,7 @@ from spacy.cli._util import app as spacy_app
 from ._util import app
 from .bench import bench_cli
 from .bundle import bundle_cli
+from .catalogue import catalogue_cli
 from .convert import convert_cli
 from .dictionary import dictionary_cli
 from .encode import encode_cli
@@ -25,6 +26,7 @@ __all__ = [
     "app",
     "bench_cli",
     "bundle_cli",
+    "catalogue_cli",
     "convert_cli",
     "dictionary_cli",
     "encode_cli",

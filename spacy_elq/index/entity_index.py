@@ -90,6 +90,10 @@ class EntityIndex:
         """RETURNS (Array): (ids,) the position of each id, or -1 for an unknown one."""
         return self._records.positions(ids)
 
+    def vectors_at(self, positions: Array) -> Array:
+        """RETURNS (Array): (positions, width) the vectors at positions."""
+        return self.vectors[positions]
+
     def are_names(self, texts: Sequence[str]) -> Array:
         """RETURNS (Array): (texts,) whether the text is a name of any entity, as written or as a title."""
         return self._records.are_names(texts)

@@ -10,6 +10,7 @@ from typer.main import get_command
 from spacy_elq.cli import app
 from spacy_elq.corpora import FORMATS
 from spacy_elq.model.onnx import PRECISIONS
+from spacy_elq.sources import FORMATS as SOURCES
 
 HEAVY = ("torch", "transformers", "faiss", "spacy_transformers", "onnx", "onnxruntime", "sklearn", "scipy")
 # thinc imports torch on its own account
@@ -53,8 +54,8 @@ def option(command, name):
 # said in words, since the modules that know them are heavy
 @pytest.mark.parametrize(
     ("command", "name", "values"),
-    [("convert", "format", FORMATS), ("quantize", "precision", PRECISIONS)],
+    [("convert", "format", FORMATS), ("catalogue", "format", SOURCES), ("quantize", "precision", PRECISIONS)],
 )
 def test_help_names_all_values(command, name, values):
-    words = re.findall(r"\w+", option(command, name).help)
+    words = re.findall(r"[\w-]+", option(command, name).help)
     assert [word for word in words if word in values] == list(values)
