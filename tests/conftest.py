@@ -3,11 +3,14 @@
 import json
 import math
 import os
+import pwd
+import tempfile
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from traceback import format_exception
-from typing import Callable, Dict, List
+from typing import Callable, ContextManager, Dict, Iterator, List
 
 import faiss
 import pytest
@@ -264,6 +267,29 @@ def change(component: object, **settings: object) -> None:
     """Set settings of a component by hand."""
     for name, value in settings.items():
         setattr(component, name, value)
+
+
+@contextmanager
+def as_nobody() -> Iterator[None]:
+    """Be a user without privileges for a while: permissions do not apply to root."""
+    before = os.geteuid()
+    user = pwd.getpwnam("nobody").pw_uid if before == 0 else before
+    os.setresuid(user, user, before)
+    try:
+        yield
+    finally:
+        os.setresuid(before, before, before)
+
+
+@pytest.fixture
+def nobody(tmp_path: Path) -> Callable[[], ContextManager[None]]:
+    """Makes a context without privileges, which can read and write `tmp_path` if modes allow it."""
+    for folder in (tmp_path, *tmp_path.parents):
+        if folder.stat().st_uid == os.geteuid() and folder != Path(tempfile.gettempdir()):
+            folder.chmod(folder.stat().st_mode | 0o055)
+        if folder == Path(tempfile.gettempdir()):
+            break
+    return as_nobody
 
 
 @dataclass
