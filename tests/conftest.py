@@ -282,13 +282,17 @@ def as_nobody() -> Iterator[None]:
 
 
 @pytest.fixture
-def nobody(tmp_path: Path) -> Callable[[], ContextManager[None]]:
-    """Makes a context without privileges, which can read and write `tmp_path` if modes allow it."""
-    for folder in (tmp_path, *tmp_path.parents):
-        if folder.stat().st_uid == os.geteuid() and folder != Path(tempfile.gettempdir()):
-            folder.chmod(folder.stat().st_mode | 0o055)
+def nobody(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], ContextManager[None]]:
+    """Makes a context without privileges, in which all that was made so far can be read."""
+    base = tmp_path_factory.getbasetemp()
+    for root, _, files in os.walk(base.parent if "PYTEST_XDIST_WORKER" in os.environ else base):
+        for path in (Path(root), *(Path(root, name) for name in files)):
+            if path.exists() and not path.is_symlink():
+                path.chmod(path.stat().st_mode | (0o055 if path.is_dir() else 0o044))
+    for folder in base.parents:
         if folder == Path(tempfile.gettempdir()):
             break
+        folder.chmod(folder.stat().st_mode | 0o055)
     return as_nobody
 
 

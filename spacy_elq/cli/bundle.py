@@ -18,8 +18,10 @@ def bundle_cli(
     A pipeline saved by `spacy train` only points to its index.
     """
     from ..evaluation.pipelines import load_pipeline, save_pipeline
+    from ..files import check_folder
     from ..pipeline.base import bundle_index
 
+    check_folder(output)
     nlp, linker = load_pipeline(pipeline)
     bundle_index(nlp, linker.name)
     save_pipeline(nlp, output)

@@ -24,6 +24,7 @@ from ..core.losses import LINKING_LOSSES, Loss
 from ..core.negatives import Negatives
 from ..core.similarity import Prior, add_prior, name_degrees
 from ..errors import ELQError, Errors, Rule, Warnings
+from ..files import loading
 from ..index import EntityIndex, copy_index, find_place, record_place
 from ..types import Alternative, Array, Link
 from ..util import settle_threads
@@ -291,8 +292,8 @@ class IndexedLinker(HasSettings, ScoresLinks, TrainablePipe):
         """
         deserialize: Dict[str, Callable[[Any], Any]] = {
             "vocab": lambda b: self.vocab.from_bytes(b, exclude=exclude),
-            "model": self.model.from_bytes,
-            "index": lambda b: self._open_index(srsly.json_loads(b), None),
+            "model": lambda b: self._load_model(b, Path(self.name, "model")),
+            "index": lambda b: self._open_index(_read_record(b, Path(self.name, "index")), None),
         }
         util.from_bytes(bytes_data, deserialize, exclude)
         return self
@@ -325,11 +326,15 @@ class IndexedLinker(HasSettings, ScoresLinks, TrainablePipe):
         legacy.compare_settings(self, folder)
         deserialize: Dict[str, Callable[[Path], Any]] = {
             "vocab": lambda p: self.vocab.from_disk(p, exclude=exclude),
-            "model": lambda p: self.model.from_bytes(p.read_bytes()),
-            "index.json": lambda p: self._open_index(srsly.read_json(p), folder),
+            "model": lambda p: self._load_model(p.read_bytes(), p),
+            "index.json": lambda p: self._open_index(_read_record(p.read_bytes(), p), folder),
         }
         util.from_disk(path, deserialize, exclude)
         return self
+
+    def _load_model(self, data: bytes, path: Path) -> None:
+        with loading(path):
+            self.model.from_bytes(data)
 
     def _index_record(self, folder: Optional[Path]) -> Dict[str, Any]:
         """RETURNS (Dict[str, Any]): Where the index is, from `folder` and from the root, so that both can be
@@ -366,6 +371,19 @@ class IndexedLinker(HasSettings, ScoresLinks, TrainablePipe):
                     expected=f"{stamp['catalogue']}, {stamp['count']} entities",
                 )
             )
+
+
+def _read_record(data: bytes, path: Path) -> Dict[str, Any]:
+    """RETURNS (Dict[str, Any]): What `_index_record` returned, read from JSON."""
+    with loading(path):
+        record = srsly.json_loads(data)
+        if record != {} and not (
+            [type(record[key]) for key in ("paths", "stamp")] == [list, dict]
+            and all(isinstance(place, str) for place in record["paths"])
+            and {"encoder", "catalogue", "count"} <= set(record["stamp"])
+        ):
+            raise ValueError("it does not say where the index is")
+        return record
 
 
 def bundle_index(nlp: Language, name: str) -> None:
