@@ -1,7 +1,9 @@
 """The messages people see: what was found, what was expected, what to type next."""
 
+import errno
+import os
 from numbers import Integral
-from typing import Any, Callable, Mapping, Tuple
+from typing import Any, Callable, Dict, Mapping, Tuple
 
 # whether a value is valid, and what a valid one is called in a message
 Rule = Tuple[Callable[[Any], bool], str]
@@ -161,8 +163,8 @@ class Errors:
         "-m spacy elq evaluate PIPELINE {data} {metrics}"
     )
     E045 = (
-        "[spacy-elq E045] Input and output are the same file, {path}, which would be overwritten before "
-        "it is read. Choose another output."
+        "[spacy-elq E045] Input and output are the same file, {path}, which would be lost. Choose another "
+        "output."
     )
     E046 = (
         "[spacy-elq E046] spaCy has no tokenizer for the language {found!r}: {problem}. Choose another "
@@ -195,7 +197,6 @@ class Errors:
         "with http:// or https:// and has {{}} in place of the id, such as "
         "https://www.wikidata.org/wiki/{{}}"
     )
-    E054 = "[spacy-elq E054] {path} is a file, but with --chunk the output is a folder. Choose another path."
     E090 = (
         "[spacy-elq E090] A transformer made by `spacy elq quantize` cannot be trained. Train the "
         "original pipeline, then quantize it again."
@@ -334,6 +335,20 @@ class Errors:
         "with one of width {expected}. Use the index that the pipeline was trained with."
     )
 
+    # Files
+    E140 = "[spacy-elq E140] {path} is a folder, expected a file. {hint}"
+    E141 = "[spacy-elq E141] {path} is a file, expected a folder. Choose another path, or remove it first."
+    E142 = "[spacy-elq E142] Stopped before the end. The finished results are in {path}\n{problem}"
+    E143 = (
+        "[spacy-elq E143] The pipeline {path} cannot be loaded: {problem}. If one of its files is damaged, "
+        "copy it again, or train again. For the details: python -c \"import spacy; spacy.load('{path}')\""
+    )
+    E144 = (
+        "[spacy-elq E144] {path} cannot be read: {problem}. It is damaged, or does not fit the config.cfg of "
+        "its pipeline. Copy the pipeline again, or train again: python -m spacy train CONFIG"
+    )
+    E145 = "[spacy-elq E145] {path}: {reason}.{advice}"
+
 
 class Warnings:
     """Message templates for what does not stop the work but should be known."""
@@ -367,6 +382,32 @@ class Warnings:
         "[spacy-elq W003] The back end has {lists} lists, but there are only {count} vectors; FAISS wants "
         "{wanted}. IVF{fitting} would fit this catalogue."
     )
+
+
+_ADVICE: Dict[int, str] = {
+    errno.EACCES: "Check its permissions and those of its folder (ls -ld), or choose another path",
+    errno.EPERM: "Check its permissions and those of its folder (ls -ld), or choose another path",
+    errno.EROFS: "Choose a path that can be written to",
+    errno.ENOENT: "Check the path",
+    errno.EEXIST: "Choose another path, or remove it first",
+    errno.ENOTDIR: "A part of this path is a file, expected a folder. Choose another path",
+    errno.EISDIR: "Expected a file. Choose another path",
+    errno.ELOOP: "The links point to each other (ls -l). Choose another path",
+    errno.ENAMETOOLONG: "Choose a shorter name",
+    errno.ENOSPC: "Free some space, or choose another path",
+}
+
+
+def explain(err: OSError) -> str:
+    """RETURNS (str): What the operating system refused, where, and what to do about it."""
+    number = err.errno or 0
+    if err.filename is None:  # of a library, or of a stream
+        path, reason = type(err).__name__, (str(err).splitlines() or ["no reason given"])[0].rstrip(".")
+    else:
+        # a file descriptor is a number
+        path, reason = str(err.filename), os.strerror(number)
+    advice = f" {_ADVICE[number]}." if number in _ADVICE else ""
+    return Errors.E145.format(path=path, reason=reason, advice=advice)
 
 
 def whole_number(least: int) -> Rule:

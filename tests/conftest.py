@@ -3,11 +3,14 @@
 import json
 import math
 import os
+import pwd
+import tempfile
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from traceback import format_exception
-from typing import Callable, Dict, List
+from typing import Callable, ContextManager, Dict, Iterator, List
 
 import faiss
 import pytest
@@ -264,6 +267,33 @@ def change(component: object, **settings: object) -> None:
     """Set settings of a component by hand."""
     for name, value in settings.items():
         setattr(component, name, value)
+
+
+@contextmanager
+def as_nobody() -> Iterator[None]:
+    """Be a user without privileges for a while: permissions do not apply to root."""
+    before = os.geteuid()
+    user = pwd.getpwnam("nobody").pw_uid if before == 0 else before
+    os.setresuid(user, user, before)
+    try:
+        yield
+    finally:
+        os.setresuid(before, before, before)
+
+
+@pytest.fixture
+def nobody(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], ContextManager[None]]:
+    """Makes a context without privileges, in which all that was made so far can be read."""
+    base = tmp_path_factory.getbasetemp()
+    for root, _, files in os.walk(base.parent if "PYTEST_XDIST_WORKER" in os.environ else base):
+        for path in (Path(root), *(Path(root, name) for name in files)):
+            if path.exists() and not path.is_symlink():
+                path.chmod(path.stat().st_mode | (0o055 if path.is_dir() else 0o044))
+    for folder in base.parents:
+        if folder == Path(tempfile.gettempdir()):
+            break
+        folder.chmod(folder.stat().st_mode | 0o055)
+    return as_nobody
 
 
 @dataclass

@@ -9,7 +9,8 @@ PACKAGE = Path(__file__).parent.parent / "spacy_elq"
 
 # from the bottom up; packages of one layer do not know each other
 LAYERS = [
-    {"errors", "types", "util"},
+    {"errors", "types"},
+    {"files", "util"},
     {"catalogue", "names", "core"},
     {"model", "index", "corpora", "sources"},
     {"pipeline"},

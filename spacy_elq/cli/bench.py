@@ -33,7 +33,10 @@ def bench_cli(
     name matches), decode (choosing links), annotation (writing them to the doc), rest (spaCy itself).
     """
     from ..evaluation.speed import STAGES, bench
+    from ..files import check_output, replace_file
 
+    if output is not None:
+        check_output(output, data_path)
     sizes, tokens = ([int(x) for x in text.split(",") if x] for text in (batch_sizes, lengths))
     figures = bench(
         pipeline, data_path, sizes, n_threads=n_threads, limit=limit, repeats=repeats, lengths=tokens
@@ -59,5 +62,5 @@ def bench_cli(
         f"{figures['entities']} entities; loaded in {figures['load_seconds']:.1f} s{memory}."
     )
     if output is not None:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        srsly.write_json(output, figures)
+        with replace_file(output) as new:
+            srsly.write_json(new, figures)

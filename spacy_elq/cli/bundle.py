@@ -29,9 +29,11 @@ def bundle_cli(
     is left out by default; adding entities does. One that the index already has inside is kept.
     """
     from ..evaluation.pipelines import load_pipeline, save_pipeline
+    from ..files import check_folder
     from ..pipeline.base import bundle_index
     from ..pipeline.bundle import bundle_encoder, open_index_encoder
 
+    check_folder(output)
     nlp, linker = load_pipeline(pipeline)
     with_encoder = encoder or int8
     # first, so that nothing is written if it is missing

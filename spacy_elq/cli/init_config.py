@@ -28,6 +28,7 @@ def init_config_cli(
 
     The options set its block [paths]; `spacy train` can override them, for instance with --paths.index.
     """
+    from ..files import replace_file
     from ..pipeline.configs import read_config
 
     given = {"train": train, "dev": dev, "index": index, "encoder": encoder}
@@ -37,7 +38,7 @@ def init_config_cli(
         return
     if output.exists() and not force:
         raise ELQError(Errors.E117.format(path=output))
-    output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_text(text, encoding="utf8")
+    with replace_file(output) as new:
+        new.write_text(text, encoding="utf8")
     msg.good(f"{output}: training config {name}")
     print_next(f"python -m spacy train {output} --output training")

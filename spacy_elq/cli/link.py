@@ -1,15 +1,13 @@
 """`spacy elq link`."""
 
-import json
 import sys
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Iterable, Optional
+from typing import Iterable, Optional
 
 import typer
 from tqdm import tqdm
 
-from ..errors import ELQError, Errors
 from ._util import command
 
 
@@ -41,30 +39,32 @@ def link_cli(
         echo "who is the president of france" | python -m spacy elq link models/elq
 
     Each object has "text", "links" with "start", "end" (characters, half-open), "mention", "id", "title",
-    "label", "score" and "alternatives", plus all other fields of the input object.
+    "label", "score" and "alternatives", plus all other fields of the input object. An output file that
+    exists is replaced only when the new one is complete.
     """
     from ..evaluation.pipelines import load_pipeline
+    from ..files import check_file, check_output
     from ..pipeline.settings import update_settings
-    from ..pipeline.stream import link, read_records
+    from ..pipeline.stream import link, read_records, to_line, write_results
 
+    is_stdin, is_stdout = str(input_path) == "-", str(output_path) == "-"
+    if not is_stdin:
+        check_file(input_path, "Expected text or JSONL.")
+    if not is_stdout:
+        check_output(output_path, *([] if is_stdin else [input_path]))
     nlp, linker = load_pipeline(pipeline)
     if threshold is not None:
         update_settings(nlp, linker.name, {"decoder.threshold": threshold, "decoder.first_threshold": None})
     is_jsonl = input_path.suffix == ".jsonl" if jsonl is None else jsonl
-    if str(input_path) != "-" and input_path.absolute() == output_path.absolute():
-        raise ELQError(Errors.E045.format(path=input_path))
     with ExitStack() as stack:
         source: Iterable[bytes] = sys.stdin.buffer
-        if str(input_path) != "-":
-            if not input_path.is_file():
-                raise ELQError(Errors.E022.format(path=input_path, hint="Expected text or JSONL."))
+        if not is_stdin:
             source = stack.enter_context(input_path.open("rb"))
-        target: Any = sys.stdout
-        if str(output_path) != "-":
-            output_path.parent.mkdir(parents=True, exist_ok=True)
-            target = stack.enter_context(output_path.open("w", encoding="utf8"))
         records = read_records(source, is_jsonl=is_jsonl, name=str(input_path))
         results = link(nlp, records, alternatives=alternatives, batch_size=batch_size, n_process=n_process)
-        for result in tqdm(results, desc="Link", unit=" questions", disable=target is sys.stdout):
-            target.write(json.dumps(result, ensure_ascii=False) + "\n")
-            target.flush()
+        if not is_stdout:
+            write_results(tqdm(results, desc="Link", unit=" questions"), output_path)
+            return
+        for result in results:
+            sys.stdout.write(to_line(result))
+            sys.stdout.flush()

@@ -21,8 +21,10 @@ def quantize_cli(
     measure with `spacy elq evaluate` and `spacy elq bench`.
     """
     from ..evaluation.pipelines import load_pipeline, save_pipeline
+    from ..files import check_folder
     from ..pipeline.quantize import quantize
 
+    check_folder(output)
     nlp, _ = load_pipeline(pipeline)
     quantize(nlp, precision=precision)
     save_pipeline(nlp, output)

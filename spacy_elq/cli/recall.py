@@ -22,7 +22,10 @@ def recall_cli(
     mention. This is the upper bound for linking; mention detection plays no part.
     """
     from ..evaluation.recall import recall
+    from ..files import check_output, replace_file
 
+    if output is not None:
+        check_output(output, data_path)
     result = recall(pipeline, data_path, ks=k, batch_size=batch_size)
     rows = [(f"recall@{size}", f"{value:.4f}") for size, value in result["recall"].items()]
     msg.table(rows, header=("", f"of {result['in_index']} mentions"), divider=True)
@@ -31,6 +34,6 @@ def recall_cli(
         f"index, {result['misfits']} do not match token boundaries; they are not counted above."
     )
     if output is not None:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        srsly.write_json(output, result)
+        with replace_file(output) as new:
+            srsly.write_json(new, result)
         msg.good(f"Saved to {output}")

@@ -41,9 +41,10 @@ def report_cli(
     metrics = read_metrics(metrics_path)
     header = ("", "questions", "gold", "found", *(f"{name} {x}" for name in METRICS for x in "PRF"))
     msg.table(metrics_table(metrics), header=header, divider=True, aligns=("l", *"r" * (len(header) - 1)))
+    threshold = metrics["threshold"]
+    chosen = "" if threshold is None else f"Threshold {threshold:.4f}. "  # spaCy's own linker has none
     msg.text(
-        f"gold, found: links. Threshold {metrics['threshold']:.4f}. "
-        f"{metrics['questions_per_second']:.0f} questions/s on this machine."
+        f"gold, found: links. {chosen}{metrics['questions_per_second']:.0f} questions/s on this machine."
     )
     errors = metrics["errors"]
     msg.text(

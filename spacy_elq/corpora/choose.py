@@ -1,19 +1,18 @@
 """What happens to questions between a file and the docs: which are taken, and by which ids they speak."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Dict, Iterable, Iterator, Optional, Set
 
 from ..catalogue import read_catalogue
 from ..errors import ELQError, Errors
+from ..files import check_file, parse_json
 from .base import Question, QuestionSpan, Report
 
 
 def read_ids(path: Path) -> Set[str]:
     """RETURNS (Set[str]): The question ids of a JSON list, or of a text file with one per line."""
-    if not path.is_file():
-        raise ELQError(Errors.E022.format(path=path, hint="Expected a list of question ids."))
+    check_file(path, "Expected a list of question ids.")
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as err:
@@ -21,7 +20,7 @@ def read_ids(path: Path) -> Set[str]:
     if not text.lstrip().startswith("["):
         return {line.strip() for line in text.splitlines() if line.strip()}
     try:
-        return {str(id_) for id_ in json.loads(text)}
+        return {str(id_) for id_ in parse_json(text)}
     except ValueError as err:
         raise _error(path, f"not valid JSON ({err})", text[:80]) from None
 

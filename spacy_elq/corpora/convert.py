@@ -10,6 +10,7 @@ from spacy.util import get_lang_class
 from tqdm import tqdm
 
 from ..errors import ELQError, Errors
+from ..files import check_folder, check_output, replace_file
 from .base import Report, questions_to_docs
 from .choose import choose_questions, read_ids, read_translation, translate_ids
 from .formats import guess_format, read_questions
@@ -36,6 +37,10 @@ def convert(
         nlp = get_lang_class(lang)()
     except ImportError as err:
         raise ELQError(Errors.E046.format(found=lang, problem=str(err).splitlines()[0])) from None
+    if chunk:
+        check_folder(output_path)
+    else:
+        check_output(output_path, input_path)
     report = Report()
     questions = read_questions(input_path, format=format or guess_format(input_path))
     if only is not None or without is not None:
@@ -49,25 +54,25 @@ def convert(
     if chunk:
         _write_chunks(docs, output_path, chunk)
     else:
-        output_path.parent.mkdir(parents=True, exist_ok=True)
-        _to_doc_bin(docs).to_disk(output_path)
+        with replace_file(output_path) as new:
+            _to_doc_bin(docs).to_disk(new)
     return report
 
 
 def _write_chunks(docs: Iterable[Doc], folder: Path, size: int) -> None:
     """Write files of `size` docs, numbered. Those of an earlier conversion go when the new ones are there."""
-    if folder.exists() and not folder.is_dir():
-        raise ELQError(Errors.E054.format(path=folder))
     work = folder / "partial"
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
     try:
         for number, batch in enumerate(_batches(docs, size)):
             _to_doc_bin(batch).to_disk(work / f"{number:05}.spacy")
+        names = sorted(path.name for path in work.iterdir())
+        for name in names:
+            (work / name).replace(folder / name)
         for old in folder.glob("[0-9][0-9][0-9][0-9][0-9].spacy"):
-            old.unlink()
-        for new in sorted(work.iterdir()):
-            new.rename(folder / new.name)
+            if old.name not in names:
+                old.unlink()
     finally:
         shutil.rmtree(work, ignore_errors=True)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Tuple, Union
 
 from ..errors import ELQError, Errors
+from ..files import check_file, check_text, parse_json
 from .base import Question, QuestionSpan
 
 _MARK = re.compile(r"\[([^\[\]]+)\]\(([^()\s]+)\)")
@@ -52,13 +53,14 @@ def read_el4qa(path: Path) -> Iterator[Question]:
     """
     text = "\n".join(line for _, line in _lines(path))
     try:
-        records = json.loads(text)
+        records = parse_json(text)
     except ValueError as err:
         raise _error(path, getattr(err, "lineno", 1), f"not valid JSON ({err})", text) from None
     if not isinstance(records, list):
         raise _error(path, 1, "expected a list of questions", type(records).__name__)
     for number, record in enumerate(records, 1):
         where = f"question {number}"
+        _check_text(path, where, record)
         if not isinstance(record, dict) or not isinstance(record.get("utterance"), str):
             raise _error(path, where, "expected an object with a string `utterance`", json.dumps(record))
         ids, ranges = record.get("entities") or [], record.get("entities_pos") or []
@@ -113,8 +115,7 @@ def read_questions(path: Path, *, format: str) -> Iterator[Question]:
     """
     if format not in FORMATS:
         raise ELQError(Errors.E042.format(found=format, known=", ".join(FORMATS)))
-    if not path.is_file():
-        raise ELQError(Errors.E022.format(path=path, hint="Expected a question set."))
+    check_file(path, "Expected a question set.")
     return FORMATS[format](path)
 
 
@@ -123,8 +124,7 @@ def read_anchors(path: Path) -> Iterator[Tuple[str, str, float]]:
 
     YIELDS (Tuple[str, str, float]): The three of each line.
     """
-    if not path.is_file():
-        raise ELQError(Errors.E022.format(path=path, hint="Expected lines of text, entity id and count."))
+    check_file(path, "Expected lines of text, entity id and count.")
     for number, line in _lines(path):
         fields = line.split("\t")
         if len(fields) != 3:
@@ -188,12 +188,20 @@ def _records(path: Path) -> Iterator[Tuple[int, Dict[str, Any]]]:
     """YIELDS (Tuple[int, Dict[str, Any]]): Number and object of the lines of JSONL."""
     for number, line in _lines(path):
         try:
-            record = json.loads(line)
+            record = parse_json(line)
         except ValueError as err:
             raise _error(path, number, f"not valid JSON ({err})", line) from None
         if not isinstance(record, dict):
             raise _error(path, number, "expected a JSON object", line)
+        _check_text(path, number, record)
         yield number, record
+
+
+def _check_text(path: Path, where: Union[int, str], record: Any) -> None:
+    try:
+        check_text(record)
+    except ValueError as err:
+        raise _error(path, where, f"text that is not valid Unicode ({err})", json.dumps(record)) from None
 
 
 def _lines(path: Path) -> Iterator[Tuple[int, str]]:

@@ -8,6 +8,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 import srsly
 
 from ..errors import ELQError, Errors
+from ..files import check_file, check_text
 
 # spaCy's name for the score; its logger writes percent
 WEAK_F1 = "elq_weak_f"
@@ -58,8 +59,7 @@ def read_log(path: Path) -> List[Evaluation]:
     RETURNS (List[Evaluation]): At least one.
     """
     hint = f"Write one while training: python -m spacy train CONFIG --paths.log {path}"
-    if not path.is_file():
-        raise ELQError(Errors.E022.format(path=path, hint=hint))
+    check_file(path, hint)
     try:
         log = [_read_line(record) for record in srsly.read_jsonl(path)]
     except (ValueError, TypeError, KeyError, AttributeError) as err:
@@ -71,6 +71,7 @@ def read_log(path: Path) -> List[Evaluation]:
 
 
 def _read_line(record: Any) -> Evaluation:
+    check_text(record)
     losses, scores = (
         {str(name): float(value) for name, value in record[key].items()} for key in ("losses", "scores")
     )

@@ -13,6 +13,7 @@ from spacy.util import minibatch
 
 from ..corpora.base import KIND
 from ..corpora.gold import gold_spans
+from ..files import check_output, replace_file
 from ..pipeline.gold import align_span
 from ..pipeline.scorer import count_links, find_errors, is_linked, mention_of
 from ..pipeline.settings import update_settings
@@ -33,6 +34,8 @@ def evaluate(
 
     RETURNS (Dict[str, Any]): The metrics.
     """
+    for path in (output, predictions_path(output)):
+        check_output(path, data_path, *([train] if train else []))
     nlp, linker = load_pipeline(pipeline)
     if threshold is not None:
         update_settings(nlp, linker.name, {"decoder.threshold": threshold, "decoder.first_threshold": None})
@@ -57,9 +60,9 @@ def evaluate(
     metrics["questions_per_second"] = speed
     metrics["threshold"] = getattr(linker, "threshold", None)
     metrics["first_threshold"] = getattr(linker, "first_threshold", None)
-    output.parent.mkdir(parents=True, exist_ok=True)
-    srsly.write_json(output, metrics)
     _save_predictions(examples, predictions_path(output))
+    with replace_file(output) as new:
+        srsly.write_json(new, metrics)
     return metrics
 
 
@@ -168,4 +171,5 @@ def _save_predictions(examples: List[Example], path: Path) -> None:
         for key in [k for k in doc.user_data if "trf_data" in k]:
             del doc.user_data[key]
         docs.add(doc)
-    docs.to_disk(path)
+    with replace_file(path) as new:
+        docs.to_disk(new)

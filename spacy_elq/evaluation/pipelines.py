@@ -16,6 +16,7 @@ from tqdm import tqdm
 from ..baselines.spacy_kb import KBLinker
 from ..corpora.gold import GOLD_KEY, gold_spans
 from ..errors import ELQError, Errors
+from ..files import check_file, check_folder, describe
 from ..types import Linker
 
 
@@ -30,8 +31,14 @@ def load_pipeline(path: str) -> Tuple[Language, Linker]:
         warnings.filterwarnings("ignore", category=FutureWarning)
         try:
             nlp = load_model(path)
+        except ELQError:
+            raise
         except OSError as err:
-            raise ELQError(Errors.E022.format(path=path, hint=str(err).splitlines()[0])) from None
+            if err.filename is not None:  # with what the operating system says
+                raise
+            raise ELQError(Errors.E022.format(path=path, hint=describe(err))) from None
+        except Exception as err:  # msgpack, torch and the config system raise anything on damaged files
+            raise ELQError(Errors.E143.format(path=path, problem=describe(err))) from err
     return nlp, find_linker(nlp, path)
 
 
@@ -47,11 +54,11 @@ def find_linker(nlp: Language, path: str) -> Linker:
 
 def read_docs(path: Path, nlp: Language) -> List[Doc]:
     """RETURNS (List[Doc]): The docs of a `.spacy` file."""
-    if not path.is_file():
-        hint = "Make it with: python -m spacy elq convert"
-        raise ELQError(Errors.E022.format(path=path, hint=hint))
+    check_file(path, "Make it with: python -m spacy elq convert")
     try:
         return list(DocBin().from_disk(path).get_docs(nlp.vocab))
+    except OSError:
+        raise
     except Exception as err:  # zlib and msgpack raise anything on other files
         problem = f"it is not a .spacy file ({err})"
         hint = "Make one with: python -m spacy elq convert"
@@ -79,6 +86,7 @@ def process(nlp: Language, examples: List[Example], *, batch_size: int, desc: st
 
 def save_pipeline(nlp: Language, path: Path) -> None:
     """Save a pipeline. An existing folder is only replaced when the new one is complete."""
+    check_folder(path)
     path = path.absolute()
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_name(f".{path.name}.new-{os.getpid()}")

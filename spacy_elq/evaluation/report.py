@@ -6,13 +6,13 @@ from typing import Any, Dict, List, Optional, Tuple
 from urllib.parse import quote, urlsplit
 
 import spacy
-import srsly
 from spacy import displacy
 from spacy.tokens import Doc
 
 from ..corpora.base import KIND
 from ..corpora.gold import gold_spans
 from ..errors import ELQError, Errors
+from ..files import check_file, check_output, check_text, parse_json, replace_file
 from ..pipeline.scorer import METRICS, is_linked, is_weak_match, match, mention_of
 from .curve import STYLE, draw_training, read_log
 from .metrics import predictions_path
@@ -51,17 +51,16 @@ mark a {{ color: inherit; font-weight: normal }}
 
 def read_metrics(path: Path) -> Dict[str, Any]:
     """RETURNS (Dict[str, Any]): What `spacy elq evaluate` wrote."""
-    if not path.is_file():
-        hint = "Make it with: python -m spacy elq evaluate"
-        raise ELQError(Errors.E022.format(path=path, hint=hint))
+    hint = "Make it with: python -m spacy elq evaluate"
+    check_file(path, hint)
     try:
-        metrics = srsly.read_json(path)
-        if {"weak", "kinds", "errors"} <= set(metrics):
+        metrics = parse_json(path.read_text(encoding="utf8"))
+        check_text(metrics)
+        if isinstance(metrics, dict) and {"weak", "kinds", "errors"} <= set(metrics):
             return metrics
         problem = "it has no metrics"
     except ValueError as err:
         problem = f"it is not JSON ({err})"
-    hint = "Make it with: python -m spacy elq evaluate"
     raise ELQError(Errors.E023.format(path=path, problem=problem, hint=hint))
 
 
@@ -77,9 +76,10 @@ def write_html(
     training (Optional[Path]): Log of the training; see `curve.read_log`.
     """
     check_kb_url(kb_url)
+    predicted = predictions_path(metrics_path)
+    check_output(html_path, metrics_path, data_path, predicted, *([training] if training else []))
     curve = draw_training(read_log(training)) if training is not None else ""
     nlp = spacy.blank("en")
-    predicted = predictions_path(metrics_path)
     linked, gold = read_docs(predicted, nlp), read_docs(data_path, nlp)
     if [doc.text for doc in linked] != [doc.text for doc in gold]:
         raise ELQError(Errors.E044.format(predicted=predicted, data=data_path, metrics=metrics_path))
@@ -93,8 +93,8 @@ def write_html(
     ]
     title = f"{n_right} of {len(blocks)} questions without an error"
     html = _PAGE.format(title=title, style=STYLE if curve else "", curve=curve, questions="\n".join(figures))
-    html_path.parent.mkdir(parents=True, exist_ok=True)
-    html_path.write_text(html, encoding="utf8")
+    with replace_file(html_path) as new:
+        new.write_text(html, encoding="utf8")
 
 
 def check_kb_url(kb_url: str) -> None:

@@ -9,6 +9,7 @@ from spacy.training import Example
 
 from ..corpora.gold import LOST, gold_spans
 from ..errors import ELQError, Errors
+from ..files import check_folder
 from ..index import EntityIndex
 from ..pipeline.scorer import is_weak_match, match, mention_of
 from ..pipeline.settings import update_settings
@@ -33,6 +34,8 @@ def choose_thresholds(
     first (bool): Whether the best link of a doc may get a lower threshold.
     RETURNS (Dict[str, Any]): The thresholds chosen and the one before, F1, and a few rows to look at.
     """
+    if output is not None:
+        check_folder(output)
     nlp, linker = load_pipeline(pipeline)
     if index_path is not None:
         if not hasattr(linker, "set_index"):

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple
 
 from ..errors import ELQError, Errors
+from ..files import check_folder
 from .recipe import KNOWN, RECIPE, Recipe, write_recipe
 
 WEIGHTS = "model.safetensors"
@@ -61,6 +62,7 @@ def fetch_encoder(name: str, output: Path, *, force: bool = False) -> bool:
         return False
     if not force and output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise ELQError(Errors.E111.format(path=output, name=name))
+    check_folder(output.absolute().parent)
     with tempfile.TemporaryDirectory() as folder:
         new = Path(folder) / "encoder"
         new.mkdir()

@@ -24,6 +24,7 @@ from ..core.losses import LINKING_LOSSES, Loss
 from ..core.negatives import Negatives
 from ..core.similarity import Prior, add_prior, name_degrees
 from ..errors import ELQError, Errors, Rule, Warnings, describe_difference
+from ..files import loading
 from ..index import EntityIndex, copy_index, find_place, record_place
 from ..types import Alternative, Array, Link
 from ..util import settle_threads
@@ -31,7 +32,7 @@ from . import legacy
 from .annotate import write_links
 from .batch import find_owners, span_texts, to_docs
 from .gold import collect_gold
-from .scorer import ScoresLinks
+from .scorer import ScoresLinks, is_link_score
 from .settings import LINKER_RULES, OPTIONAL_TEXT, HasSettings, update_settings
 
 logger = logging.getLogger("spacy")
@@ -77,6 +78,8 @@ class IndexedLinker(HasSettings, ScoresLinks, TrainablePipe):
         self.scorer = scorer
         self.index = None
         self.bundled = False
+        # that of the pipeline, once it has joined one
+        self._meta: Dict[str, Any] = {}
         # the `index_path` for which the index was attached
         self._path_seen: Optional[str] = None
         for setting, value in settings.items():
@@ -90,8 +93,9 @@ class IndexedLinker(HasSettings, ScoresLinks, TrainablePipe):
 
         index (EntityIndex): An index that can be searched.
         """
-        expected = self.index.stamp["encoder"] if self.index is not None else None
-        self._attach(index, encoder=expected)
+        before = self.index.stamp if self.index is not None else None
+        self._attach(index, encoder=before["encoder"] if before else None)
+        self._forget_scores(before)
 
     def _attach(self, index: EntityIndex, *, encoder: Optional[str]) -> None:
         width = self.model.get_dim("nO") if self.model.has_dim("nO") else index.width
@@ -106,6 +110,27 @@ class IndexedLinker(HasSettings, ScoresLinks, TrainablePipe):
         self.index = index
         self._path_seen = self.index_path
         settle_threads()  # before a worker is forked: loading an encoder has used threads already
+
+    def join(self, nlp: Language) -> None:
+        """Share the meta of a pipeline, so that its scores go when an index of another catalogue comes.
+
+        nlp (Language): The pipeline that the component is made for.
+        """
+        # the dict itself, which spaCy updates in place: unlike a weak reference it can be pickled
+        self._meta = nlp.meta
+
+    def _forget_scores(self, stamp: Optional[Dict[str, Any]]) -> None:
+        """Drop the scores in the pipeline's meta if they were measured with another index than the present.
+
+        stamp (Optional[Dict[str, Any]]): That of the index they were measured with, if there was one.
+        """
+        scores = self._meta.get("performance")
+        if stamp is None or not scores or self._require_index().stamp == stamp:
+            return
+        kept = {key: value for key, value in scores.items() if not is_link_score(key)}
+        if len(kept) < len(scores):
+            self._meta["performance"] = kept
+            logger.info("%s: dropped the scores of the catalogue before from the meta", self.name)
 
     def _attach_first(self, index_loader: Optional[Callable[[], EntityIndex]]) -> None:
         """Attach the index for training, made by any encoder, and set the width of the model to its width.
@@ -292,8 +317,8 @@ class IndexedLinker(HasSettings, ScoresLinks, TrainablePipe):
         """
         deserialize: Dict[str, Callable[[Any], Any]] = {
             "vocab": lambda b: self.vocab.from_bytes(b, exclude=exclude),
-            "model": self.model.from_bytes,
-            "index": lambda b: self._open_index(srsly.json_loads(b), None),
+            "model": lambda b: self._load_model(b, Path(self.name, "model")),
+            "index": lambda b: self._open_index(_read_record(b, Path(self.name, "index")), None),
         }
         util.from_bytes(bytes_data, deserialize, exclude)
         return self
@@ -326,11 +351,15 @@ class IndexedLinker(HasSettings, ScoresLinks, TrainablePipe):
         legacy.compare_settings(self, folder)
         deserialize: Dict[str, Callable[[Path], Any]] = {
             "vocab": lambda p: self.vocab.from_disk(p, exclude=exclude),
-            "model": lambda p: self.model.from_bytes(p.read_bytes()),
-            "index.json": lambda p: self._open_index(srsly.read_json(p), folder),
+            "model": lambda p: self._load_model(p.read_bytes(), p),
+            "index.json": lambda p: self._open_index(_read_record(p.read_bytes(), p), folder),
         }
         util.from_disk(path, deserialize, exclude)
         return self
+
+    def _load_model(self, data: bytes, path: Path) -> None:
+        with loading(path):
+            self.model.from_bytes(data)
 
     def _index_record(self, folder: Optional[Path]) -> Dict[str, Any]:
         """RETURNS (Dict[str, Any]): Where the index is, from `folder` and from the root, so that both can be
@@ -350,11 +379,13 @@ class IndexedLinker(HasSettings, ScoresLinks, TrainablePipe):
         # a path that was not there when the pipeline was saved is where the index is now
         if self.index_path is not None and self.index_path != record.get("index_path"):
             self._attach(EntityIndex.open(self.index_path), encoder=encoder)
+            self._forget_scores(record.get("stamp"))
         elif record:
             place = find_place(record["paths"], folder, message=Errors.E006, name=self.name)
             self._attach(EntityIndex.open(place), encoder=encoder)
             if self.index_path is None:
                 self._check_catalogue(record["stamp"])
+            self._forget_scores(record["stamp"])
 
     def _check_catalogue(self, stamp: Dict[str, Any]) -> None:
         index = self._require_index()
@@ -367,6 +398,19 @@ class IndexedLinker(HasSettings, ScoresLinks, TrainablePipe):
                     expected=f"{stamp['catalogue']}, {stamp['count']} entities",
                 )
             )
+
+
+def _read_record(data: bytes, path: Path) -> Dict[str, Any]:
+    """RETURNS (Dict[str, Any]): What `_index_record` returned, read from JSON."""
+    with loading(path):
+        record = srsly.json_loads(data)
+        if record != {} and not (
+            [type(record[key]) for key in ("paths", "stamp")] == [list, dict]
+            and all(isinstance(place, str) for place in record["paths"])
+            and {"encoder", "catalogue", "count"} <= set(record["stamp"])
+        ):
+            raise ValueError("it does not say where the index is")
+        return record
 
 
 def bundle_index(nlp: Language, name: str) -> None:

@@ -19,6 +19,7 @@ from thinc.api import Config, Model, Optimizer, set_dropout_rate
 from ..core.losses import softmax_linking_loss
 from ..core.spans import pool_spans, to_row_spans
 from ..errors import ELQError, Errors, Rule, whole_number
+from ..files import loading
 from ..index import Records, open_catalogue
 from ..model.towers import PairInput, TowerOutput
 from ..types import Array, Entity
@@ -213,10 +214,14 @@ class ELQPairs(HasSettings, TrainablePipe):
         """
         deserialize: Dict[str, Callable[[Path], Any]] = {
             "vocab": lambda p: self.vocab.from_disk(p, exclude=exclude),
-            "model": lambda p: self.model.from_disk(p),
+            "model": self._load_model,
         }
         util.from_disk(path, deserialize, exclude)
         return self
+
+    def _load_model(self, path: Path) -> None:
+        with loading(path):
+            self.model.from_disk(path)
 
     def _require_records(self) -> Records:
         if self._records is None:

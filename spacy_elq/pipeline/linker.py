@@ -108,7 +108,7 @@ def make_elq_linker(
     spans_key (Optional[str]): Also put every scored mention into `doc.spans[spans_key]`, with the scores in
         its `attrs["scores"]`.
     """
-    return ELQLinker(
+    linker = ELQLinker(
         nlp.vocab,
         model,
         name,
@@ -122,6 +122,8 @@ def make_elq_linker(
         existing_ents=existing_ents,
         spans_key=spans_key,
     )
+    linker.join(nlp)
+    return linker
 
 
 class ELQLinker(IndexedLinker):

@@ -150,6 +150,11 @@ def count_links(
     return scores
 
 
+def is_link_score(key: str) -> bool:
+    """RETURNS (bool): Whether a score of a pipeline is one of those that `linker_score` returns."""
+    return key in {f"elq_{name}_{x}" for name in METRICS for x in "prf"}
+
+
 def find_errors(gold: List[Mention], found: List[Mention]) -> List[Error]:
     """Classify the errors of a doc.
 

@@ -1,12 +1,14 @@
 """A stream of records: texts in, links out."""
 
 import json
+from pathlib import Path
 from typing import Any, Dict, Iterable, Iterator, Tuple
 
 from spacy.language import Language
 from spacy.tokens import Doc
 
 from ..errors import ELQError, Errors
+from ..files import check_text, parse_json, replace_file
 
 
 def read_records(lines: Iterable[bytes], *, is_jsonl: bool, name: str) -> Iterator[Dict[str, Any]]:
@@ -31,10 +33,10 @@ def read_records(lines: Iterable[bytes], *, is_jsonl: bool, name: str) -> Iterat
 
 
 def _parse_record(text: str) -> Dict[str, Any]:
-    record = json.loads(text)
+    record = parse_json(text)
     if not isinstance(record["text"], str):
         raise TypeError("`text` is not a string")
-    json.dumps(record, ensure_ascii=False).encode("utf8")
+    check_text(record)
     return record
 
 
@@ -53,6 +55,21 @@ def link(
     pairs: Iterator[Tuple[str, Dict[str, Any]]] = ((record["text"], record) for record in records)
     for doc, record in nlp.pipe(pairs, as_tuples=True, batch_size=batch_size, n_process=n_process):
         yield {**record, "links": list(_links(doc, alternatives))}
+
+
+def write_results(results: Iterable[Dict[str, Any]], path: Path) -> None:
+    """Write results to a file, one JSON object per line. An existing file is replaced when all are written.
+
+    RAISES (ELQError): If a line of the input is invalid. The message says where the finished results are.
+    """
+    with replace_file(path, keep=True) as new, new.open("w", encoding="utf8") as file_:
+        for result in results:
+            file_.write(to_line(result))
+
+
+def to_line(result: Dict[str, Any]) -> str:
+    """RETURNS (str): A result as a line of JSONL."""
+    return json.dumps(result, ensure_ascii=False) + "\n"
 
 
 def _links(doc: Doc, alternatives: int) -> Iterator[Dict[str, Any]]:

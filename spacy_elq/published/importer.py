@@ -16,6 +16,7 @@ from tqdm import tqdm
 
 from ..catalogue import count_entities, read_catalogue
 from ..errors import ELQError, Errors
+from ..files import check_file
 from ..index import EntityIndex
 from ..index.backend import read_hnsw_settings
 from ..model.entity_encoder import EntityEncoder
@@ -129,15 +130,14 @@ def open_published(
 
 def read_params(path: Path) -> Dict[str, Any]:
     """RETURNS (Dict[str, Any]): The settings of a published model, the one-line dict that training wrote."""
-    if not path.is_file():
-        raise ELQError(Errors.E022.format(path=path, hint="Expected the params file of the model."))
-    text = path.read_text(encoding="utf8").strip()
+    check_file(path, "Expected the params file of the model.")
+    text = path.read_text(encoding="utf8", errors="replace").strip()
     expected = "expected the one-line Python dict that was published with it, such as elq_large_params.txt"
     if _is_json(text):
         raise ELQError(Errors.E050.format(path=path, problem=f"it is JSON; {expected}"))
     try:
         params = ast.literal_eval(text)
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, RecursionError, MemoryError):  # the last two: nested too deeply
         raise ELQError(Errors.E050.format(path=path, problem=f"no Python; {expected}")) from None
     if not isinstance(params, dict) or "bert_model" not in params:
         raise ELQError(Errors.E050.format(path=path, problem=f"no `bert_model` in it; {expected}"))
@@ -151,7 +151,7 @@ def read_params(path: Path) -> Dict[str, Any]:
 def _is_json(text: str) -> bool:
     try:
         json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return True
 

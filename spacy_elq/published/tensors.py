@@ -3,6 +3,7 @@ before it is used. torch maps the zip files of today; the stream of torch before
 as a whole, is read here.
 """
 
+import math
 import mmap
 import pickle
 import re
@@ -43,15 +44,33 @@ class _Storage:
     dtype: np.dtype
     count: int
 
+    @property
+    def bytes(self) -> int:
+        """RETURNS (int): The room that they take."""
+        return self.count * self.dtype.itemsize
+
 
 @dataclass(frozen=True)
 class _Tensor:
-    """A part of a storage."""
+    """A part of a storage: the numbers from `offset` on, a stride apart along each dimension."""
 
     storage: _Storage
     offset: int
     shape: Tuple[int, ...]
     strides: Tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        """Check that every number of it is in the storage: none of this can be trusted."""
+        steps = (self.offset, *self.shape, *self.strides)
+        if not all(type(step) is int and step >= 0 for step in steps) or len(self.shape) != len(self.strides):
+            raise pickle.UnpicklingError(f"a tensor of shape {self.shape} and strides {self.strides}")
+        size = math.prod(self.shape)
+        last = self.offset + sum((n - 1) * stride for n, stride in zip(self.shape, self.strides, strict=True))
+        # a stride of 0 can make a tensor of any size
+        if size and (last >= self.storage.count or size > self.storage.count):
+            where = f"shape {self.shape}, strides {self.strides} and offset {self.offset}"
+            problem = f"a tensor of {where} in a storage of {self.storage.count} numbers"
+            raise pickle.UnpicklingError(problem)
 
 
 def read_tensors(path: Path) -> Tensors:
@@ -105,7 +124,7 @@ def _read_zip(path: Path) -> Any:
     if any(record.compress_type != zipfile.ZIP_STORED for record in records):
         raise pickle.UnpicklingError("compressed numbers, which torch does not write")
     try:
-        return _to_arrays(_load(path))
+        found = _load(path)  # torch checks that tensors lie inside their storages
     except pickle.UnpicklingError as err:
         # torch's message recommends to execute the file
         refused = re.search(r"GLOBAL (\S+)", str(err))
@@ -113,6 +132,7 @@ def _read_zip(path: Path) -> Any:
             f"{refused[1]} in it, which is no tensor" if refused else "something in it that is no tensor"
         )
         raise pickle.UnpicklingError(problem) from None
+    return _to_arrays(found)
 
 
 def _load(path: Path) -> Any:
@@ -133,6 +153,11 @@ def _to_arrays(value: Any) -> Any:
         return {key: _to_arrays(item) for key, item in value.items()}
     if not isinstance(value, torch.Tensor):
         return value
+    count = value.untyped_storage().nbytes() // value.element_size()
+    if value.numel() > count:  # with a stride of 0
+        raise pickle.UnpicklingError(
+            f"a tensor of shape {tuple(value.shape)} in a storage of {count} numbers"
+        )
     array = value.detach().numpy()
     array.flags.writeable = False
     return array
@@ -146,15 +171,27 @@ def _read_stream(path: Path) -> Any:
         _Unpickler(file_).load()  # the machine it was written on
         unpickler = _Unpickler(file_)
         found, keys = unpickler.load(), _Unpickler(file_).load()
-        storages = {storage.key: storage for storage in unpickler.storages}
-        offsets: Dict[str, int] = {}
-        at = file_.tell()
-        for key in keys:
-            offsets[key] = at + 8  # the count stands before the numbers
-            at = offsets[key] + storages[key].count * storages[key].dtype.itemsize
+        offsets = _find_storages(file_, [unpickler.storages[key] for key in keys])
     if isinstance(found, dict):
         return {key: _map(path, value, offsets) for key, value in found.items()}
     return _map(path, found, offsets)
+
+
+def _find_storages(file_: BinaryIO, storages: List[_Storage]) -> Dict[str, int]:
+    """RETURNS (Dict[str, int]): Where the numbers of each storage begin, one after the other from here on."""
+    at, size = file_.tell(), Path(file_.name).stat().st_size
+    offsets: Dict[str, int] = {}
+    for storage in storages:
+        offsets[storage.key] = at + 8  # the count stands before the numbers
+        end = offsets[storage.key] + storage.bytes
+        if end > size:
+            raise pickle.UnpicklingError(f"it is truncated ({size} of {end} bytes)")
+        file_.seek(at)
+        (count,) = struct.unpack("<q", file_.read(8))
+        if count != storage.count:
+            raise pickle.UnpicklingError(f"a storage of {count} numbers where {storage.count} were announced")
+        at = end
+    return offsets
 
 
 class _Unpickler(pickle.Unpickler):
@@ -162,7 +199,7 @@ class _Unpickler(pickle.Unpickler):
 
     def __init__(self, file_: BinaryIO) -> None:
         super().__init__(file_, encoding="utf-8")
-        self.storages: List[_Storage] = []
+        self.storages: Dict[str, _Storage] = {}
 
     def find_class(self, module: str, name: str) -> Any:
         """RETURNS (Any): What stands for a class or function that is named in the file."""
@@ -181,12 +218,18 @@ class _Unpickler(pickle.Unpickler):
         """RETURNS (_Storage): What a tensor is a part of."""
         if not isinstance(saved_id, tuple) or saved_id[0] != "storage":
             raise pickle.UnpicklingError("something in it that is no tensor")
-        storage = _Storage(str(saved_id[2]), saved_id[1], int(saved_id[4]))
-        self.storages.append(storage)
+        _, dtype, key, _, count = saved_id[:5]
+        if not isinstance(dtype, np.dtype) or type(count) is not int or count < 0:
+            raise pickle.UnpicklingError("something in it that is no storage")
+        storage = _Storage(str(key), dtype, count)
+        if self.storages.setdefault(storage.key, storage) != storage:
+            raise pickle.UnpicklingError("two storages of one name")
         return storage
 
 
 def _rebuild_tensor(storage: _Storage, offset: int, shape: Any, strides: Any, *_: Any) -> _Tensor:
+    if not isinstance(storage, _Storage):
+        raise pickle.UnpicklingError("a tensor without a storage")
     return _Tensor(storage, offset, tuple(shape), tuple(strides))
 
 
@@ -195,12 +238,9 @@ def _map(path: Path, tensor: Any, offsets: Dict[str, int]) -> Any:
     if not isinstance(tensor, _Tensor):
         return tensor
     storage = tensor.storage
-    begin, size = offsets[storage.key], path.stat().st_size
-    end = begin + storage.count * storage.dtype.itemsize
-    if end > size:
-        raise ELQError(Errors.E049.format(path=path, problem=f"it is truncated ({size} of {end} bytes)"))
-    if not np.prod(tensor.shape):
+    if not math.prod(tensor.shape):
         return np.zeros(tensor.shape, dtype=storage.dtype)
+    begin = offsets[storage.key]
     numbers: Array = np.memmap(path, dtype=storage.dtype, mode="r", offset=begin, shape=(storage.count,))
     strides = tuple(stride * storage.dtype.itemsize for stride in tensor.strides)
     return np.lib.stride_tricks.as_strided(numbers[tensor.offset :], tensor.shape, strides, writeable=False)

@@ -1,5 +1,6 @@
 import gzip
 import json
+import os
 import subprocess
 import sys
 
@@ -346,7 +347,7 @@ def test_chunks_need_a_folder(five, tmp_path):
     (tmp_path / "q.spacy").write_text("a file")
     code, output = invoke(five, tmp_path / "q.spacy", "--chunk", 2)
     assert code == 1
-    assert "E054" in output
+    assert "E141" in output
     assert (tmp_path / "q.spacy").read_text() == "a file"
 
 
@@ -363,3 +364,74 @@ def test_a_chunked_corpus_reads_what_was_written(write, tmp_path):
 @pytest.mark.parametrize("option", ["--chunk", "--limit"])
 def test_a_negative_number_is_refused(five, tmp_path, option):
     assert invoke(five, tmp_path / "q.spacy", option, -1)[0] == 2
+
+
+@pytest.mark.parametrize("name", ["q.txt", "hard", "soft"])
+def test_the_input_is_not_replaced(write, tmp_path, name):
+    source = write("q.txt", "is [paris](E1) old")
+    os.link(source, tmp_path / "hard")
+    (tmp_path / "soft").symlink_to(source)
+    code, output = invoke(source, tmp_path / name)
+    assert code == 1
+    assert "E045" in output
+    assert source.read_text() == "is [paris](E1) old\n"
+
+
+def test_a_bad_line_loses_nothing(write, tmp_path):
+    convert(write("good.txt", "is [paris](E1) old"), tmp_path / "q.spacy")
+    before = sorted(tmp_path.iterdir()), (tmp_path / "q.spacy").read_bytes()
+    write("bad.txt", "fine", "is [paris](E 1) old")
+    with pytest.raises(ELQError, match="line 2"):
+        convert(tmp_path / "bad.txt", tmp_path / "q.spacy")
+    (tmp_path / "bad.txt").unlink()
+    assert (sorted(tmp_path.iterdir()), (tmp_path / "q.spacy").read_bytes()) == before
+
+
+def test_a_failing_disk_loses_nothing(write, tmp_path, monkeypatch):
+    source = write("good.txt", "is [paris](E1) old")
+    (tmp_path / "q.spacy").write_text("old")
+
+    def fail(self, path):
+        path.write_text("half")
+        raise OSError(28, "No space left on device", str(path))
+
+    monkeypatch.setattr(DocBin, "to_disk", fail)
+    code, output = invoke(source, tmp_path / "q.spacy")
+    assert code == 1
+    assert "No space left on device. Free some space" in output
+    assert (tmp_path / "q.spacy").read_text() == "old"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["good.txt", "q.spacy"]
+
+
+@pytest.mark.parametrize("format", ["jsonl", "elq"])
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ('{"text": "a \\ud800 b", "mentions": [], "entity": []}', r"not valid Unicode (\ud800 is half"),
+        ('{"text": "a", "x": ' + "[" * 100_000 + "]" * 100_000 + "}", "nested too deeply"),
+    ],
+)
+def test_lines_that_json_allows_and_nothing_else(write, tmp_path, format, line, problem):
+    good = {"text": "a", "mentions": [], "entity": []}
+    code, output = invoke(write("q.jsonl", good, line), tmp_path / "q.spacy", "--format", format)
+    assert code == 1
+    assert "q.jsonl, line 2: " in output
+    assert problem in output
+
+
+def test_el4qa_that_json_allows_and_nothing_else(write, tmp_path):
+    records = [{"utterance": "a"}, {"utterance": "\ud800"}]
+    code, output = invoke(write("q.json", json.dumps(records)), tmp_path / "q.spacy")
+    assert code == 1
+    assert "q.json, question 2: text that is not valid Unicode" in output
+    code, output = invoke(write("q.json", "[" * 100_000), tmp_path / "q.spacy")
+    assert code == 1
+    assert "nested too deeply" in output
+
+
+def test_ids_that_are_nested_too_deeply(write, tmp_path):
+    code, output = invoke(
+        write("q.txt", "a"), tmp_path / "q.spacy", "--only", write("ids.json", "[" * 100_000)
+    )
+    assert code == 1
+    assert "nested too deeply" in output

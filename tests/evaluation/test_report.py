@@ -1,9 +1,12 @@
 import json
 import re
+from html.parser import HTMLParser
 
 import pytest
 import spacy
 from conftest import run_spacy
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 from spacy.cli import app
 from spacy.tokens import DocBin, Span
 from typer.testing import CliRunner
@@ -167,6 +170,10 @@ def test_a_link_without_a_title(own_path, gold_docs, tmp_path):
     html = (tmp_path / "page.html").read_text(encoding="utf8")
     assert re.search(r">E\d+</a>", html)
     assert "None" not in html
+    # nor does it have a threshold
+    done = run_spacy("elq", "report", tmp_path / "metrics.json", data)
+    assert done.returncode == 0, done.stderr
+    assert "Threshold" not in done.stdout
 
 
 def test_headings_are_escaped(page):
@@ -208,6 +215,65 @@ def test_addresses_are_of_the_web_and_have_a_place_for_the_id(page, tmp_path, kb
     with pytest.raises(ELQError, match=r"E055.*https://.*\{\}"):
         page(("is paris old", [(1, 2, "E1")], []), kb_url=kb_url)
     assert not (tmp_path / "new").exists()
+
+
+TAGS = {
+    "html",
+    "head",
+    "meta",
+    "title",
+    "style",
+    "body",
+    "h1",
+    "h2",
+    "figure",
+    "div",
+    "mark",
+    "small",
+    "a",
+    "br",
+}
+SVG = {"svg", "text", "line", "polyline", "circle"}
+
+
+class Page(HTMLParser):
+    """What a browser makes of a page: tags, attributes and the text."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.tags, self.attributes, self.text = set(), [], ""
+        self.feed(html)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.add(tag)
+        self.attributes += attributes
+
+    def handle_data(self, data):
+        self.text += data
+
+
+evil = st.text(st.sampled_from("<>\"'&;:/{}%=#?ax! \n"), max_size=12)
+
+
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(word=evil, id_=evil, kind=evil)
+@example("<script>alert(1)</script>", "javascript:alert(1)", "<script>alert(1)</script>")
+@example("</mark><img src=x>", '" onclick="alert(1)', "{0} {title}")
+@example("</title><script>", "//evil.example", "<img src=x onerror=alert(1)>")
+def test_nothing_of_the_data_becomes_markup(page, tmp_path, word, id_, kind):
+    line = {"step": 1, "losses": {f"{word}a": 1.0, "b": 2.0}, "scores": {}, "score": 0.5}
+    (tmp_path / "log.jsonl").write_text(json.dumps(line), encoding="utf8")
+    question = (f"is {word} old", [(1, 2, f"{id_}x")], [(0, 1, f"{id_}y")])
+    found = Page(page(question, kind=kind, training=tmp_path / "log.jsonl"))
+    assert found.tags <= TAGS | SVG
+    names = {name for name, _ in found.attributes}
+    assert not {name for name in names if name.startswith("on") or name in ("src", "srcdoc", "action")}
+    links = [value for name, value in found.attributes if name == "href"]
+    assert len(links) == 2
+    assert all(link.startswith("https://kb.example/") for link in links)
+    # a browser shows what the data says
+    assert f"{id_}x".split() == [] or f"{id_}x".split()[-1] in found.text
+    assert " ".join(kind.split()) in " ".join(found.text.split())
 
 
 def test_page_says_its_encoding_and_loads_nothing(page):

@@ -1,4 +1,5 @@
 import json
+import os
 import subprocess
 import sys
 
@@ -233,13 +234,44 @@ def test_half_a_surrogate_pair_is_an_error_before_anything_is_lost():
         list(read_records([b'{"text": "a \\ud800 b"}'], is_jsonl=True, name="questions"))
 
 
-def test_the_input_is_not_emptied(trained_path, tmp_path):
+@pytest.mark.parametrize("name", ["questions.txt", "hard", "soft", "folder/../questions.txt"])
+def test_the_input_is_not_emptied(trained_path, tmp_path, name):
     source = tmp_path / "questions.txt"
     source.write_text("is paris big\n", encoding="utf8")
-    result = invoke(trained_path, source, source)
+    os.link(source, tmp_path / "hard")
+    (tmp_path / "soft").symlink_to(source)
+    (tmp_path / "folder").mkdir()
+    result = invoke(trained_path, source, tmp_path / name)
     assert result.exit_code == 1
     assert "E045" in result.output
     assert source.read_text(encoding="utf8") == "is paris big\n"
+
+
+def test_a_bad_line_loses_nothing(trained_path, tmp_path):
+    (tmp_path / "in.jsonl").write_text('{"text": "is paris big"}\n' * 3 + "5\n", encoding="utf8")
+    output = tmp_path / "out.jsonl"
+    output.write_text("old", encoding="utf8")
+    result = invoke(trained_path, tmp_path / "in.jsonl", output, "--batch-size", "1")
+    assert result.exit_code == 1
+    assert "in.jsonl, line 4" in result.output
+    assert output.read_text(encoding="utf8") == "old"
+    (kept,) = tmp_path.glob("out.jsonl.*")
+    assert str(kept) in result.output.replace("\n", "")
+    texts = [record["text"] for record in read_jsonl(kept.read_text(encoding="utf8"))]
+    assert texts
+    assert set(texts) == {"is paris big"}
+
+
+@pytest.mark.parametrize("depth", [100_000, *range(700, 1000, 20)])
+def test_deeply_nested_json_is_linked_or_refused(trained_path, tmp_path, depth):
+    line = '{"text": "is paris big", "x": ' + "[" * depth + "]" * depth + "}"
+    (tmp_path / "in.jsonl").write_text(line, encoding="utf8")
+    result = invoke(trained_path, tmp_path / "in.jsonl", tmp_path / "out.jsonl")
+    if result.exit_code:
+        assert "in.jsonl, line 1: expected a JSON object" in result.output
+        assert "nested too deeply" in result.output
+    assert result.exit_code == int(not (tmp_path / "out.jsonl").exists())
+    assert depth < 1000 or result.exit_code == 1
 
 
 def test_the_folder_of_the_output_is_made(trained_path, tmp_path):

@@ -10,6 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from torch.storage import TypedStorage
 
 from spacy_elq.errors import ELQError
 from spacy_elq.published.tensors import read_matrix, read_tensors
@@ -174,3 +177,144 @@ def test_tensors_that_numpy_does_not_have_are_refused(tmp_path, is_zip, value):
 def test_a_missing_file_is_an_error_that_names_it(tmp_path):
     with pytest.raises(ELQError, match=r"E022.*missing"):
         read_tensors(tmp_path / "missing")
+
+
+@dataclass
+class View:
+    """A tensor over a storage, of any shape, strides and offset."""
+
+    storage: TypedStorage
+    offset: int
+    shape: tuple
+    strides: tuple
+
+    def __reduce__(self):
+        return torch._utils._rebuild_tensor_v2, (
+            self.storage,
+            self.offset,
+            self.shape,
+            self.strides,
+            False,
+            OrderedDict(),
+        )
+
+
+def storage_of(*numbers):
+    tensor = torch.tensor(numbers)
+    return TypedStorage(wrap_storage=tensor.untyped_storage(), dtype=tensor.dtype, _internal=True)
+
+
+steps = st.one_of(
+    st.integers(-3, 14), st.integers(-(2**70), 2**70), st.sampled_from([2**31, 2**32, 2**62, 2**63])
+)
+
+
+@both_layouts
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(dimensions=st.lists(st.tuples(steps, steps), max_size=4), offset=steps)
+@example(dimensions=[(2, -1)], offset=0)
+@example(dimensions=[(2, 1)], offset=-1)
+@example(dimensions=[(2, 1)], offset=11)
+@example(dimensions=[(2**40, 0)], offset=0)
+@example(dimensions=[(2**32, 2**32)], offset=0)
+@example(dimensions=[(2**33, 2**31), (3, 1)], offset=5)
+@example(dimensions=[(3, 4), (4, 1)], offset=0)
+@example(dimensions=[(0, 1)], offset=100)
+def test_a_tensor_lies_inside_its_storage_or_is_refused(tmp_path, is_zip, dimensions, offset):
+    shape, strides = (tuple(x[i] for x in dimensions) for i in (0, 1))
+    path = tmp_path / "x.t7"
+    # between two others, whose numbers must not be read
+    views = [View(storage_of(*[-1.0] * 50), 0, (50,), (1,)) for _ in range(2)]
+    views.insert(1, View(storage_of(*map(float, range(12))), offset, shape, strides))
+    save(dict(zip("abc", views, strict=True)), path, is_zip)
+    try:
+        found = read_tensors(path)["b"]
+    except ELQError as err:
+        assert "E049" in str(err)  # noqa: PT017
+        return
+    assert found.shape == shape
+    assert found.size <= 12
+    places = np.ndindex(shape) if found.size else []
+    expected = [offset + sum(i * n for i, n in zip(place, strides, strict=True)) for place in places]
+    assert found.ravel().tolist() == expected
+    assert all(0 <= number < 12 for number in expected)
+
+
+@both_layouts
+def test_a_tensor_that_fits_is_read(tmp_path, is_zip):
+    view = View(storage_of(*map(float, range(12))), 1, (2, 3), (5, 2))
+    assert read_tensors(save(view, tmp_path / "x", is_zip)).tolist() == [[1, 3, 5], [6, 8, 10]]
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides"),
+    [((2.0,), (1,)), (("2",), (1,)), ((2,), (True,)), ((2,), ()), ((2,), (1, 1)), ((None,), (1,))],
+)
+def test_sizes_that_are_none(tmp_path, shape, strides):
+    with pytest.raises(ELQError, match="E049"):
+        read_tensors(save(View(storage_of(1.0, 2.0), 0, shape, strides), tmp_path / "x", False))
+
+
+def test_the_count_of_a_storage_is_what_the_file_says(tmp_path):
+    path = save(torch.arange(7.0), tmp_path / "x", False)
+    data = path.read_bytes()
+    place = data.index((7).to_bytes(8, "little") + bytes(4))
+    path.write_bytes(data[:place] + (6).to_bytes(8, "little") + data[place + 8 :])
+    with pytest.raises(ELQError, match="a storage of 6 numbers where 7 were announced"):
+        read_tensors(path)
+
+
+@dataclass
+class Stored:
+    """What the pickle of a stream says of a storage."""
+
+    saved_id: object
+
+
+class StreamPickler(pickle.Pickler):
+    def persistent_id(self, value):
+        return value.saved_id if isinstance(value, Stored) else None
+
+
+def write_stream(path, value, keys):
+    """Write a file in the layout before torch 1.6 by hand."""
+    with path.open("wb") as file_:
+        for part in (0x1950A86A20F9469CFC6C, 1001, {}):
+            pickle.dump(part, file_, protocol=2)
+        StreamPickler(file_, protocol=2).dump(value)
+        pickle.dump(keys, file_, protocol=2)
+        for _ in keys:
+            file_.write((3).to_bytes(8, "little") + bytes(12))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("saved_ids", "problem"),
+    [
+        ([("storage", torch.FloatStorage, "0", "cpu", 3)], None),
+        ([("storage", torch.FloatStorage, "0", "cpu", -3)], "no storage"),
+        ([("storage", torch.FloatStorage, "0", "cpu", 3.0)], "no storage"),
+        ([("storage", torch.FloatStorage, "0", "cpu", 2**62)], "truncated"),
+        ([("storage", "O", "0", "cpu", 3)], "no storage"),
+        ([("storage", torch.FloatStorage, "0")], "E049"),
+        ([("module", torch.FloatStorage, "0", "cpu", 3)], "no tensor"),
+        ([("storage", torch.FloatStorage, "1", "cpu", 3)], "E049"),
+        (
+            [("storage", torch.FloatStorage, "0", "cpu", 3), ("storage", torch.DoubleStorage, "0", "cpu", 3)],
+            "two storages of one name",
+        ),
+    ],
+)
+def test_what_a_stream_says_of_its_storages_is_checked(tmp_path, saved_ids, problem):
+    views = {str(i): View(Stored(saved_id), 0, (3,), (1,)) for i, saved_id in enumerate(saved_ids)}
+    path = write_stream(tmp_path / "x", views, ["0"])
+    if problem is None:
+        assert read_tensors(path)["0"].tolist() == [0, 0, 0]
+    else:
+        with pytest.raises(ELQError, match=problem):
+            read_tensors(path)
+
+
+def test_a_tensor_of_something_else(tmp_path):
+    with pytest.raises(ELQError, match="a tensor without a storage"):
+        read_tensors(write_stream(tmp_path / "x", View("text", 0, (3,), (1,)), []))

@@ -105,7 +105,7 @@ def make_elq_blink(
     label (str): Label of entities that have none in the catalogue.
     existing_ents (str): What happens to entities set by earlier components, as in `elq_linker`.
     """
-    return ELQBlink(
+    linker = ELQBlink(
         nlp.vocab,
         model,
         name,
@@ -119,6 +119,8 @@ def make_elq_blink(
         label=label,
         existing_ents=existing_ents,
     )
+    linker.join(nlp)
+    return linker
 
 
 class ELQBlink(IndexedLinker):

@@ -15,6 +15,7 @@ from thinc.api import Config
 from ...core.decode import Decoder, accept_mentions, keep_mentions
 from ...core.spans import ranges
 from ...errors import ELQError, Errors, Rule
+from ...files import loading
 from ...index import find_place, record_place
 from ...pipeline import legacy
 from ...pipeline.annotate import ASSIGNS, write_links
@@ -301,7 +302,7 @@ class ELQTagme(HasSettings, ScoresLinks, Pipe):
         folder = Path(path)
         legacy.compare_settings(self, folder)
         deserialize: Dict[str, Callable[[Path], Any]] = {
-            "dictionary": lambda p: self._open(srsly.read_json(p), folder),
+            "dictionary": lambda p: self._open(_read_record(p), folder),
         }
         util.from_disk(path, deserialize, exclude)
         return self
@@ -328,6 +329,15 @@ class ELQTagme(HasSettings, ScoresLinks, Pipe):
                 )
             )
         self._dictionary, self._path_seen = dictionary, self.dictionary
+
+
+def _read_record(path: Path) -> Dict[str, Any]:
+    """RETURNS (Dict[str, Any]): What `_record` returned, read from JSON."""
+    with loading(path):
+        record = srsly.read_json(path)
+        if record != {} and not {"given", "paths", "stamp"} <= set(dict(record)):
+            raise ValueError("it does not say where the dictionary is")
+        return record
 
 
 @dataclass(frozen=True)
