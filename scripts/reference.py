@@ -115,8 +115,10 @@ WRITTEN = {
     "ent._.elq_title": ("str", "The title of the entity."),
     "ent._.elq_alternatives": (
         "List[dict]",
-        'The candidates, best first, including the entity itself: `{"id": …, "title": …, "score": …}`.',
+        "The candidates, best first, including the entity itself: "
+        '`{"id": …, "title": …, "label": …, "score": …}`.',
     ),
+    "ent._.elq_catalogue": ("str", "The folder of the index that the entity comes from."),
 }
 
 
@@ -289,6 +291,9 @@ def _written() -> str:
         + table(("attribute", "type", "value"), rows)
         + "\nIf `spans_key` of `elq_linker` is set, `doc.spans[spans_key]` holds every scored mention, "
         'including\nthose below the threshold, and its `attrs["scores"]` their scores.\n'
+        "\n`doc._.elq_within`, set before the linker runs, restricts the catalogue for a doc, as in\n"
+        '`{"labels": ["PERSON"], "tags": ["shop-7"]}`; see [a catalogue that changes]'
+        "(catalogue-changes.md#tenants-and-types).\n"
     )
 
 

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from .pipeline.settings import update_settings
     from .types import Entity, Link
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 __all__ = ["Entity", "EntityEncoder", "EntityIndex", "Link", "__version__", "update_settings"]
 
 # imported when they are asked for: torch, transformers and FAISS take seconds

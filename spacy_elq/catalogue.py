@@ -12,6 +12,7 @@ from .errors import ELQError, Errors, Warnings
 from .types import Entity
 
 PUBLISHED_IDS = ("wikidata", "title", "curid")
+_to_json = json.JSONEncoder(ensure_ascii=False).encode
 FIELDS = ("id", "title", "description", "aliases", "label", "tags", "ids", "popularity")
 # a value in a message: what is too long or too deep becomes "..."
 _show = Repr()
@@ -78,7 +79,7 @@ def check_entity(record: Any, where: str, *, warned: Optional[Set[str]] = None) 
     _check_lists(record, where)
     entity = entity_from_dict({**record, "popularity": _check_popularity(record, where)})
     try:
-        json.dumps(entity_to_dict(entity), ensure_ascii=False).encode("utf8")
+        _to_json(entity_to_dict(entity)).encode("utf8")
     except UnicodeEncodeError as err:
         problem = f"text that is not valid Unicode ({err.reason})"
         raise _error(where, problem, ascii(err.object[err.start : err.end])) from None

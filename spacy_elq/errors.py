@@ -98,16 +98,17 @@ class Errors:
 
     # The index
     E030 = (
-        "[spacy-elq E030] {path} is not an entity index: it has no meta.json. To make one: python -m spacy "
+        "[spacy-elq E030] {path} is not an entity index: it has no entities.db. To make one: python -m spacy "
         "elq encode entities.jsonl vectors --encoder MODEL, then python -m spacy elq index vectors {path}"
     )
     E031 = (
-        "[spacy-elq E031] The index {path} is damaged: {file} {problem}. Make it again: python -m spacy "
-        "elq index VECTORS {path}"
+        "[spacy-elq E031] The index {path} is damaged: {file} {problem}. Restore a copy, or make it again: "
+        "python -m spacy elq encode entities.jsonl VECTORS --encoder MODEL, then python -m spacy elq index "
+        "VECTORS {path}. To see all that is damaged: python -m spacy elq check {path}"
     )
     E032 = (
-        "[spacy-elq E032] The index {path} has format {found}, but this version of spacy-elq reads "
-        "format {expected}. Make it again: python -m spacy elq index VECTORS {path}"
+        "[spacy-elq E032] The index {path} has the format of spacy-elq 0.2 or older. Convert it, nothing is "
+        "encoded again: python -m spacy elq index {path} NEW-FOLDER"
     )
     E033 = (
         "[spacy-elq E033] {path} has vectors but no search index yet. Build it: python -m spacy elq "
@@ -128,9 +129,9 @@ class Errors:
     E037 = "[spacy-elq E037] `max_length` is {found}, expected 4 to {room} word pieces for this encoder."
 
     E038 = (
-        "[spacy-elq E038] The vectors in {path} cannot be reused: they were made with a different encoder "
-        "or different settings ({difference}). Leave out --reuse, or use the encoder and settings that "
-        "made them."
+        "[spacy-elq E038] The vectors in {path} were made with a different encoder or different settings "
+        "({difference}), so that new ones do not fit. Use the encoder and settings that made them; to encode "
+        "a whole catalogue, leave out --reuse."
     )
 
     E083 = (
@@ -145,6 +146,48 @@ class Errors:
         "[spacy-elq E082] FAISS could not write {path}: {problem}. Is the disk full? Existing files in "
         "the folder were not changed."
     )
+
+    E160 = (
+        "[spacy-elq E160] The index {path} cannot be changed: its folder is not writable. Change a copy of "
+        "it: python -m spacy elq index {path} COPY"
+    )
+    E161 = (
+        "[spacy-elq E161] Another process has been writing to the index {path} for minutes. Nothing was "
+        "changed. Wait until it is done, and try again."
+    )
+    E162 = (
+        "[spacy-elq E162] Writing to {path} failed: {problem}. What was there before is unchanged. Is the "
+        "disk full, or the folder read-only?"
+    )
+    E163 = (
+        "[spacy-elq E163] Another process is encoding, building or compacting {path}. Wait until it is done, "
+        "and try again."
+    )
+    E164 = (
+        "[spacy-elq E164] The back end of the index {path} is damaged: {file} {problem}. No entity is lost. "
+        "Make it again: python -m spacy elq compact {path} --force"
+    )
+    E165 = (
+        "[spacy-elq E165] A restriction of the catalogue was {found}, expected a dict with lists of strings "
+        'under one or more of the keys "labels", "tags" and "ids".'
+    )
+    E167 = (
+        "[spacy-elq E167] The indexes {first} and {second} were made with different entity encoders. To "
+        "search them together, encode one of the catalogues again with the encoder of the other."
+    )
+    E168 = (
+        "[spacy-elq E168] The index {path} has no entity with the id {found!r}. To search by name: python -m "
+        "spacy elq show {path} --name NAME"
+    )
+    E169 = (
+        "[spacy-elq E169] The index {path} cannot be changed while this thread reads it. Change it after the "
+        "block `with index.reading():`, or the loop over its entities, has ended."
+    )
+    E170 = (
+        "[spacy-elq E170] The index {path} has format {found}, but this version of spacy-elq reads format "
+        "{expected}. A newer version has written it: pip install --upgrade spacy-elq"
+    )
+    E166 = "[spacy-elq E166] The id {found} is used twice among the entities to add, expected each once."
 
     # Data sets and commands
     E040 = "[spacy-elq E040] {path}, {where}: {problem}: {found}"
@@ -217,16 +260,16 @@ class Errors:
         "dictionary anchors.tsv entities.jsonl FOLDER --sentences sentences.jsonl"
     )
     E071 = (
-        "[spacy-elq E071] {path} is not a dictionary of anchors: it has no meta.json. To make one: "
-        "python -m spacy elq dictionary anchors.tsv entities.jsonl {path}"
+        "[spacy-elq E071] {path} is not a dictionary of anchors. To make one: python -m spacy elq "
+        "dictionary anchors.tsv entities.jsonl {path}"
     )
     E072 = (
         "[spacy-elq E072] The dictionary {path} is damaged: {file} {problem}. Make it again: python -m spacy "
         "elq dictionary anchors.tsv entities.jsonl {path}"
     )
     E073 = (
-        "[spacy-elq E073] {path} has the format {found!r}, expected {expected!r}. Make it again: python -m "
-        "spacy elq dictionary anchors.tsv entities.jsonl {path}"
+        "[spacy-elq E073] {path} has the format of spacy-elq 0.2 or older. Make it again: python -m spacy "
+        "elq dictionary anchors.tsv entities.jsonl {path}"
     )
     E074 = (
         "[spacy-elq E074] The dictionary that this pipeline was saved with is missing. Looked in: "
@@ -292,7 +335,7 @@ class Errors:
     )
     E151 = (
         "[spacy-elq E151] The entity encoder that made the index was not found. Looked in: {places}. Name "
-        "its folder: --encoder FOLDER"
+        "its folder with --encoder FOLDER, or put it into the folder `encoder` of the index."
     )
     E152 = (
         "[spacy-elq E152] This is not the entity encoder that made the index: {found}. Name the folder of "
@@ -347,6 +390,9 @@ class Errors:
         "[spacy-elq E144] {path} cannot be read: {problem}. It is damaged, or does not fit the config.cfg of "
         "its pipeline. Copy the pipeline again, or train again: python -m spacy train CONFIG"
     )
+    E146 = (
+        "[spacy-elq E146] {path} has other files than a pipeline, which would be lost. Choose another folder."
+    )
     E145 = "[spacy-elq E145] {path}: {reason}.{advice}"
 
 
@@ -377,6 +423,10 @@ class Warnings:
     W008 = (
         "[spacy-elq W008] {path} ends at line {line} without the `]` of a whole dump: the catalogue has what "
         "is before it."
+    )
+    W009 = (
+        "[spacy-elq W009] The entities of the index {path} were changed, but the changes could not be folded "
+        "into its files, which only makes searches slower: {problem}"
     )
     W003 = (
         "[spacy-elq W003] The back end has {lists} lists, but there are only {count} vectors; FAISS wants "

@@ -1,5 +1,6 @@
 """How names are compared: what people type, spellings that sound alike, the names of an entity."""
 
+import hashlib
 import re
 import unicodedata
 from typing import List, Set, Tuple
@@ -61,3 +62,9 @@ def entity_names(entity: Entity) -> Set[str]:
     title = entity.title
     names = [title, re.sub(r"\s*\([^()]*\)$", "", title), title.split(",")[0], *entity.aliases]
     return {name for name in map(normalize_name, names) if name}
+
+
+def hash_text(text: str, *, signed: bool = False) -> int:
+    """RETURNS (int): 64 bits by which a text is looked up in a table."""
+    digest = hashlib.blake2b(text.encode("utf8"), digest_size=8).digest()
+    return int.from_bytes(digest, "little", signed=signed)

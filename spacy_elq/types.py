@@ -40,10 +40,11 @@ class Alternative:
     id: str
     title: str
     score: float
+    label: str = ""
 
     def to_dict(self) -> Dict[str, Any]:
         """RETURNS (Dict[str, Any]): The same in plain types."""
-        return {"id": self.id, "title": self.title, "score": self.score}
+        return {"id": self.id, "title": self.title, "label": self.label, "score": self.score}
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,7 @@ class Link:
     alternatives (List[Alternative]): The candidates of the mention, best first; the first is the
         entity itself.
     accepted (bool): Whether it reached the threshold and overlaps with no better one.
+    catalogue (str): Where the entity comes from: the folder of its index.
     """
 
     start: int
@@ -66,6 +68,7 @@ class Link:
     score: float
     alternatives: List[Alternative]
     accepted: bool = True
+    catalogue: str = ""
 
 
 @dataclass(frozen=True)

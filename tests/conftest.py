@@ -526,3 +526,12 @@ def own_path(
     path = tmp_path_factory.mktemp("own") / "pipeline"
     nlp.to_disk(path)
     return path
+
+
+@pytest.fixture
+def quick_path() -> Iterator[Path]:
+    """A folder in memory where the system has one: nothing waits for a disk. Everybody may look into it."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as folder:
+        os.chmod(folder, 0o755)
+        yield Path(folder)

@@ -55,7 +55,7 @@ def test_config_builds_the_pipeline_it_names(path, load):
     given = config["components"]["elq_linker"]
     for block, settings in linker.settings.items():
         expected = (
-            {key: value for key, value in given[block].items() if key != "@misc"}
+            {**vars(linker.blocks[block]()), **{k: v for k, v in given[block].items() if k != "@misc"}}
             if block in linker.blocks
             else given[block]
         )

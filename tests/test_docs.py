@@ -43,7 +43,7 @@ from typer.testing import CliRunner
 
 import spacy_elq.cli  # noqa: F401  (adds the commands)
 from spacy_elq import errors
-from spacy_elq.catalogue import read_catalogue
+from spacy_elq.catalogue import FIELDS, read_catalogue
 from spacy_elq.corpora import read_questions
 from spacy_elq.model.fetch import SOURCES
 from spacy_elq.model.recipe import write_recipe
@@ -357,7 +357,7 @@ def check_json(block: Block, folder: Path, where: str) -> None:
     path.write_text(block.text, encoding="utf8")
     if "title" in keys:
         assert list(read_catalogue(path)), where
-        unknown = keys - {"id", "title", "description", "aliases", "label", "ids", "popularity"}
+        unknown = keys - set(FIELDS)
         assert not unknown, f"{where}: {unknown}"
     if "spans" in keys:
         assert list(read_questions(path, format="jsonl")), where

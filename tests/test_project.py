@@ -14,6 +14,7 @@ from conftest import PUBLISHED_FILES, PUBLISHED_QUESTIONS, PUBLISHED_TITLES, pub
 from typer.testing import CliRunner
 
 from spacy_elq.cli import spacy_app
+from spacy_elq.index import EntityIndex
 from spacy_elq.model.recipe import Recipe, write_recipe
 
 ROOT = Path(__file__).parent.parent
@@ -75,7 +76,9 @@ def test_all_runs_to_the_final_table_and_then_skips_everything(project, own_enco
     assert metrics["questions_per_second"] > 0
     assert metrics["weak"]["f"] > 0.9  # trained on the very questions
     assert "weak F" in first.stdout
-    encoder = json.loads((project / "vectors" / "meta.json").read_text(encoding="utf8"))["encoder"]
+    vectors = EntityIndex.open(project / "vectors")
+    encoder = vectors.meta["encoder"]
+    vectors.close()  # SQLite keeps files beside a database that is open
     assert (encoder["norm"], encoder["aliases"], encoder["max_length"]) == (4.0, True, 48)
     assert (
         "WRONG" not in (project / "metrics" / "test.html").read_text(encoding="utf8")
@@ -85,7 +88,7 @@ def test_all_runs_to_the_final_table_and_then_skips_everything(project, own_enco
     assert second.returncode == 0
     assert second.stdout.count("nothing changed") == 8
 
-    (project / "index" / "meta.json").touch()  # same content: still nothing to do
+    (project / "index" / "entities.db").touch()  # same content: still nothing to do
     assert run(project, own_encoder, "train").stdout.count("nothing changed") == 1
 
 
@@ -93,7 +96,7 @@ def test_package_can_be_made_of_the_result(project, own_encoder):
     done = run(project, own_encoder, "package")
     assert done.returncode == 0, done.stdout + done.stderr
     packaged = next((project / "packages").glob("en_*/en_*/en_*"))
-    assert (packaged / "elq_linker" / "index" / "meta.json").is_file()
+    assert (packaged / "elq_linker" / "index" / "entities.db").is_file()
     assert next((project / "packages").glob("en_*/dist/*.tar.gz")).is_file()
 
 

@@ -57,15 +57,18 @@ def fill_kb(
 
     RETURNS (InMemoryLookupKB): The same.
     """
-    ids = [index.entity(position).id for position in range(len(index))]
+    ids = [entity.id for entity in index]
+    known, senses_of = set(ids), dictionary.ids()
     vectors = reduce_width(index.vectors, kb.entity_vector_length)
     kb.set_entities(entity_list=ids, freq_list=np.ones(len(ids)), vector_list=vectors)
     keys = dictionary.keys
     sizes, senses, commonness = dictionary.senses(np.arange(len(keys)), candidates=candidates)
     ends = np.cumsum(sizes)
     for key, begin, end in zip(keys.tolist(), (ends - sizes).tolist(), ends.tolist(), strict=True):
-        own = [ids[position] for position in senses[begin:end]]
-        kb.add_alias(_alias(key), own, commonness[begin:end].tolist())
+        # the index may have changed since
+        pairs = [(senses_of[p], c) for p, c in zip(senses[begin:end], commonness[begin:end], strict=True)]
+        own = [(id_, float(share)) for id_, share in pairs if id_ in known]
+        kb.add_alias(_alias(key), [id_ for id_, _ in own], [share for _, share in own])
     return kb
 
 
@@ -162,7 +165,7 @@ class KBLinker(ScoresLinks):
     def _make_link(self, span: Span, id_: str) -> Link:
         found = {c.entity_: float(c.prior_prob) for c in self._pipe.get_candidates(self._pipe.kb, span)}
         order = [id_, *sorted(found.keys() - {id_}, key=lambda other: -found[other])]
-        alternatives = [Alternative(other, other, found[other]) for other in order]
+        alternatives = [Alternative(other, other, found[other], span.label_) for other in order]
         return Link(span.start, span.end, id_, id_, span.label_, found[id_], alternatives)
 
 

@@ -3,9 +3,12 @@
 from spacy.cli._util import app as spacy_app
 
 from ._util import app
+from .add import add_cli
 from .bench import bench_cli
 from .bundle import bundle_cli
 from .catalogue import catalogue_cli
+from .check import check_cli
+from .compact import compact_cli
 from .convert import convert_cli
 from .dictionary import dictionary_cli
 from .encode import encode_cli
@@ -17,16 +20,21 @@ from .init_config import init_config_cli
 from .link import link_cli
 from .quantize import quantize_cli
 from .recall import recall_cli
+from .remove import remove_cli
 from .report import report_cli
+from .show import show_cli
 from .threshold import threshold_cli
 
 spacy_app.add_typer(app, name="elq")
 
 __all__ = [
+    "add_cli",
     "app",
     "bench_cli",
     "bundle_cli",
     "catalogue_cli",
+    "check_cli",
+    "compact_cli",
     "convert_cli",
     "dictionary_cli",
     "encode_cli",
@@ -38,6 +46,8 @@ __all__ = [
     "link_cli",
     "quantize_cli",
     "recall_cli",
+    "remove_cli",
     "report_cli",
+    "show_cli",
     "threshold_cli",
 ]

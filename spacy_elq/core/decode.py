@@ -2,14 +2,18 @@
 
 import math
 from dataclasses import dataclass
-from typing import Callable, Optional, Tuple
+from typing import Callable, Dict, List, Optional, Tuple
 
 import numpy as np
 
-from ..errors import check_settings, whole_number
+from ..errors import Rule, check_settings, whole_number
 from ..types import Array
 
 _LEAST, _SMALLEST = np.finfo("float64").min, np.finfo("float64").tiny
+_STRINGS: Rule = (
+    lambda x: x is None or (isinstance(x, list) and all(isinstance(item, str) for item in x)),
+    "null, or a list of strings",
+)
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,8 @@ class Decoder:
         `elq_blink`, in words for `elq_tagme`.
     mention_limit (int): Maximum number of mentions per doc that are looked up, best first, before overlaps
         are removed. 0 means no limit, which matches the paper; its published code uses 50.
+    only_labels, only_tags, only_ids (Optional[List[str]]): Link only to entities with one of these labels,
+        one of these tags, one of these ids. All that are given must hold. null for the whole catalogue.
     """
 
     threshold: float = 0.2
@@ -33,6 +39,9 @@ class Decoder:
     candidates: int = 10
     max_length: int = 10
     mention_limit: int = 0
+    only_labels: Optional[List[str]] = None
+    only_tags: Optional[List[str]] = None
+    only_ids: Optional[List[str]] = None
 
     def __post_init__(self) -> None:
         """Check the values."""
@@ -45,8 +54,16 @@ class Decoder:
                 "candidates": whole_number(1),
                 "max_length": whole_number(1),
                 "mention_limit": whole_number(0),
+                "only_labels": _STRINGS,
+                "only_tags": _STRINGS,
+                "only_ids": _STRINGS,
             },
         )
+
+    @property
+    def within(self) -> Dict[str, Optional[List[str]]]:
+        """RETURNS (Dict[str, Optional[List[str]]]): The part of the catalogue that counts."""
+        return {"labels": self.only_labels, "tags": self.only_tags, "ids": self.only_ids}
 
     @property
     def log_threshold(self) -> float:

@@ -88,6 +88,8 @@ def save_pipeline(nlp: Language, path: Path) -> None:
     """Save a pipeline. An existing folder is only replaced when the new one is complete."""
     check_folder(path)
     path = path.absolute()
+    if path.is_dir() and any(path.iterdir()) and not (path / "config.cfg").is_file():
+        raise ELQError(Errors.E146.format(path=path))
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_name(f".{path.name}.new-{os.getpid()}")
     old = path.with_name(f".{path.name}.old-{os.getpid()}")

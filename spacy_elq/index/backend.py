@@ -30,6 +30,13 @@ REFINED, REFINED_IF_LARGE = (200, 5), (100, 40)
 # one in this many lists of an IVF index is searched
 IVF_SHARE = 16
 _VECTORS_PER_LIST = 39  # fewer are too few to learn the lists from, says FAISS
+# Of the entities that count, at most this share of all is scanned one by one. For more, the nearest of all
+# are searched, so widely that several times the candidates should count, and at most so many times wider
+SCAN_SHARE, SURPLUS, WIDEST = 0.08, 4, 16
+# the vectors of so many rows are read anew for every scan; those of more are kept, of a few sets of entities
+_UNKEPT, _KEPT_SETS, _KEPT_BYTES = 2000, 4, 64_000_000
+# a scan for fewer queries than these, and not for many vectors, is quicker one by one than as one product
+_BLAS_FROM, _FEW = 16, 500
 _CHUNK = 8192
 _TRAINING_VECTORS = 100_000
 
@@ -126,6 +133,32 @@ def read_hnsw_settings(path: Path, shape: Tuple[int, ...]) -> Dict[str, Any]:
     return {"factory": f"HNSW{hnsw.nb_neighbors(1)}"} | {name: getattr(hnsw, name) for name in HNSW_SETTINGS}
 
 
+class Among:
+    """The rows of the entities that count.
+
+    rows (Array): Ascending.
+    """
+
+    def __init__(self, rows: Array) -> None:
+        """Rows (Array): Ascending."""
+        self.rows = rows
+        self._is_inside: Optional[Array] = None
+
+    def __len__(self) -> int:
+        """RETURNS (int): How many there are."""
+        return len(self.rows)
+
+    def has(self, rows: Array, count: int) -> Array:
+        """RETURNS (Array): Whether rows, or -1, are among them.
+
+        count (int): The number of all rows.
+        """
+        if self._is_inside is None:
+            self._is_inside = np.zeros(count + 1, dtype=bool)  # the last one is for -1
+            self._is_inside[self.rows] = True
+        return self._is_inside[rows]
+
+
 class FaissBackend:
     """Finds the entities with the largest inner product. It does not score them: the caller does."""
 
@@ -138,6 +171,7 @@ class FaissBackend:
         """
         self._vectors = vectors
         self._index = None
+        self._kept: List[Tuple[Among, Array]] = []
         self.rescore = int(settings.get("rescore", 0))
         if path is not None:
             self._index = faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC)
@@ -147,12 +181,79 @@ class FaissBackend:
         """Find the `k` best entities of each query.
 
         queries (Array): (queries, width) float32.
-        RETURNS (Array): (queries, k) positions, -1 where fewer were found.
+        RETURNS (Array): (queries, k) rows, -1 where fewer were found.
         """
         queries = np.ascontiguousarray(queries, dtype="float32")
         if self._index is not None:
             return self._index.search(queries, k)[1]
         return faiss.knn(queries, self._vectors, k, metric=faiss.METRIC_INNER_PRODUCT)[1]
+
+    def search_among(self, queries: Array, k: int, among: Among) -> Array:
+        """Find the `k` best of the entities that count, for each query.
+
+        queries (Array): (queries, width) float32.
+        RETURNS (Array): (queries, found) rows, the best k and others; -1 where fewer were found.
+        """
+        count, k = len(self._vectors), min(k, len(among))
+        if self._index is None or len(among) <= SCAN_SHARE * count:
+            return self._scan(queries, k, among)
+        asked = min(max(self.rescore, k, SURPLUS * k * count // len(among)), count)
+        widest = min(asked * WIDEST, count)
+        lacking = np.ones(len(queries), dtype=bool)
+        found = np.full((len(queries), 1), -1, dtype="int64")
+        while lacking.any() and asked <= widest:
+            rows = self.search(queries[lacking], asked)
+            rows[~among.has(rows, count)] = -1
+            found = _fill(found, lacking, rows)
+            # what is nearer than the last one found is all known, but for errors of the codes
+            lacking = (found >= 0).sum(axis=1) < min(2 * k, len(among))
+            asked *= 4
+        if lacking.any():
+            found = _fill(found, lacking, self._scan(queries[lacking], k, among))
+        return found
+
+    def _scan(self, queries: Array, k: int, among: Among) -> Array:
+        """RETURNS (Array): (queries, k) rows, found by a look at each that counts."""
+        queries = np.ascontiguousarray(queries, dtype="float32")
+        found = faiss.knn(queries, self._gather(among), k, metric=faiss.METRIC_INNER_PRODUCT)[1]
+        return among.rows[found]
+
+    def _gather(self, among: Among) -> Array:
+        """RETURNS (Array): (rows, width) the vectors of the entities that count; those of the sets that were
+        used last are kept.
+        """
+        vectors = next((own for known, own in self._kept if known is among), None)
+        if vectors is None:
+            vectors = self._vectors[among.rows]
+        if len(among) > _UNKEPT and vectors.nbytes <= _KEPT_BYTES:
+            others = [pair for pair in self._kept if pair[0] is not among]
+            self._kept = [(among, vectors), *others[: _KEPT_SETS - 1]]
+        return vectors
+
+
+def scan(queries: Array, vectors: Array, k: int) -> Tuple[Array, Array]:
+    """Find the `k` nearest of a few vectors by a look at each.
+
+    queries, vectors (Array): (queries, width) and (vectors, width) float32.
+    RETURNS (Tuple[Array, Array]): (queries, k) similarities and rows.
+    """
+    if len(queries) < _BLAS_FROM and k <= _FEW:
+        return faiss.knn(queries, vectors, k, metric=faiss.METRIC_INNER_PRODUCT)
+    similarities = queries @ vectors.T
+    if k == len(vectors):
+        return similarities, np.broadcast_to(np.arange(k), similarities.shape)
+    rows = np.argpartition(-similarities, k - 1, axis=1)[:, :k]
+    return np.take_along_axis(similarities, rows, axis=1), rows
+
+
+def _fill(found: Array, places: Array, rows: Array) -> Array:
+    """RETURNS (Array): What was found, with other rows at some places, as wide as needed."""
+    width = max(found.shape[1], rows.shape[1])
+    filled = np.full((len(found), width), -1, dtype="int64")
+    filled[:, : found.shape[1]] = found
+    filled[places] = -1
+    filled[places, : rows.shape[1]] = rows
+    return filled
 
 
 def _create(shape: Tuple[int, ...], factory: str) -> Any:

@@ -1,6 +1,6 @@
 """Encode a catalogue by shards, so that an interrupted run can be resumed."""
 
-import json
+import io
 import multiprocessing
 import shutil
 from functools import partial
@@ -10,15 +10,16 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
 import numpy as np
 from tqdm import tqdm
 
-from ..catalogue import count_entities, read_catalogue
-from ..errors import ELQError, Errors, describe_difference
+from ..catalogue import read_catalogue
+from ..errors import ELQError
 from ..types import Array, Encoder, Entity
 from ..util import set_threads
-from .entity_index import VECTORS, EntityIndex
-from .records import ROLES, Records, write_records
-from .store import META, check_disk, commit, write_json
+from .build import describe_encoder, fill_database
+from .database import DATABASE, Database
+from .entity_index import EntityIndex
+from .files import VECTORS, allocate, check_disk, maintaining, publish
 
-DONE = "done.json"
+PARTIAL = "partial"
 # what a process of `encode_catalogue(n_process=...)` works on
 _own_shards: Optional["_Shards"] = None
 
@@ -50,31 +51,27 @@ def encode_catalogue(
     n_process (int): Processes with one thread each, which is faster than one process with as many threads.
     RETURNS (EntityIndex): The encoded catalogue, not searchable yet.
     """
-    output = Path(output)
-    work = output / "partial"
-    stamp = {
-        "encoder": {**encoder.settings, "fingerprint": encoder.fingerprint},
-        "width": encoder.width,
-        "shard_size": shard_size,
-    }
-    known = None if reuse is None else _open_known(reuse, encoder)
-    if not work.exists():
-        needed = 4 * encoder.width * count_entities(catalogue) + Path(catalogue).stat().st_size
-        check_disk(output, needed)
-    catalogue_digest, done = _prepare(Path(catalogue), work, stamp)
-    shards = _Shards(work, encoder, known, batch_size=batch_size, shard_size=shard_size)
-    missing = [begin for begin in range(0, shards.count, shard_size) if begin not in done]
-    first = shards.count - sum(map(shards.size, missing))
-    with tqdm(
-        total=shards.count, initial=first, desc="Encode", unit=" entities", disable=not progress
-    ) as bar:
-        for begin in _encode_all(shards, missing, n_process):
-            shards.vectors.flush()
-            done.append(begin)
-            write_json(work / DONE, done)
-            bar.update(shards.size(begin))
-    meta = {"catalogue": catalogue_digest, "encoder": stamp["encoder"]}
-    commit(output, work, meta, [VECTORS, *ROLES])
+    output = Path(output).absolute()
+    known = None
+    if reuse is not None:
+        known = EntityIndex.open(reuse)
+        known.check_encoder(encoder)
+    with maintaining(output):
+        work = _prepare(Path(catalogue), output / PARTIAL, encoder, shard_size)
+        shards = _Shards(work.path.parent, encoder, known, batch_size=batch_size, shard_size=shard_size)
+        done = set(work.shards())
+        missing = [begin for begin in range(0, shards.count, shard_size) if begin not in done]
+        first = shards.count - sum(map(shards.size, missing))
+        with tqdm(
+            total=shards.count, initial=first, desc="Encode", unit=" entities", disable=not progress
+        ) as bar:
+            for begin in _encode_all(shards, missing, n_process):
+                shards.vectors.flush()
+                work.add_shard(begin)
+                bar.update(shards.size(begin))
+        del shards
+        publish(output, work, {VECTORS: work.path.parent / VECTORS})
+        shutil.rmtree(output / PARTIAL)
     return EntityIndex.open(output)
 
 
@@ -86,8 +83,8 @@ class _Shards:
     ) -> None:
         self._arguments = (work, encoder, known)
         self._settings: Dict[str, Any] = {"batch_size": batch_size, "shard_size": shard_size}
-        self._records = Records(*(work / role for role in ROLES))
-        self.count = len(self._records)
+        self._database = Database(work / DATABASE)
+        self.count = len(self._database)
         self.vectors = _open_vectors(work / VECTORS, (self.count, encoder.width))
 
     def __reduce__(self) -> Any:
@@ -102,7 +99,7 @@ class _Shards:
         """Encode a shard. RETURNS (int): Where it begins."""
         _, encoder, known = self._arguments
         end = begin + self.size(begin)
-        entities = [self._records.get(position) for position in range(begin, end)]
+        entities = self._database.get_all(range(begin, end))
         fresh = np.ones(len(entities), dtype=bool)
         if known is not None:
             fresh = _copy_known(entities, known, self.vectors[begin:end])
@@ -134,28 +131,19 @@ def _encode_shard(begin: int) -> int:
     return _own_shards.encode(begin)
 
 
-def _open_known(path: Union[str, Path], encoder: Encoder) -> EntityIndex:
-    known = EntityIndex.open(path)
-    found = known.stamp["encoder"]
-    if found != encoder.fingerprint:
-        wanted = {**encoder.settings, "fingerprint": encoder.fingerprint}
-        difference = describe_difference(known.meta["encoder"], wanted)
-        raise ELQError(Errors.E038.format(path=known.path, difference=difference))
-    return known
-
-
 def _copy_known(entities: List[Entity], known: EntityIndex, vectors: Array) -> Array:
     """Copy the vectors of entities with the same texts.
 
     RETURNS (Array): (entities,) those that are still to be encoded.
     """
-    positions = known.positions([entity.id for entity in entities])
-    same = [
-        position >= 0 and _texts(known.entity(position)) == _texts(entity)
-        for entity, position in zip(entities, positions.tolist(), strict=True)
-    ]
-    taken = np.asarray(same, dtype=bool)
-    vectors[taken] = known.vectors[positions[taken]]
+    with known.reading():
+        positions = known.positions([entity.id for entity in entities])
+        same = [
+            position >= 0 and _texts(known.entity(position)) == _texts(entity)
+            for entity, position in zip(entities, positions.tolist(), strict=True)
+        ]
+        taken = np.asarray(same, dtype=bool)
+        vectors[taken] = known.vectors_at(positions[taken])
     return ~taken
 
 
@@ -163,38 +151,67 @@ def _texts(entity: Entity) -> Tuple[str, str, Tuple[str, ...]]:
     return entity.title, entity.description, entity.aliases
 
 
-def _prepare(catalogue: Path, work: Path, stamp: Dict[str, Any]) -> Tuple[str, List[int]]:
-    """Write the records; keep the vectors of an earlier run if it had the same catalogue and encoder.
+def _prepare(catalogue: Path, work: Path, encoder: Encoder, shard_size: int) -> Database:
+    """Write the entities to a database and make room for their vectors; keep the vectors of an earlier run if
+    it had the same catalogue and encoder.
 
-    RETURNS (Tuple[str, List[int]]): The digest of the catalogue and where the shards done begin.
+    RETURNS (Database): Its shards are those that are done.
     """
-    fresh = work.with_name("partial-new")
+    fresh = work.with_name(f"{PARTIAL}-new")
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir(parents=True)
     try:
-        count, digest = write_records(read_catalogue(catalogue), fresh)
-    except ELQError:
-        shutil.rmtree(fresh)
+        # the entities, their names and indexes take about twice as much as the catalogue
+        check_disk(fresh, 3 * catalogue.stat().st_size if catalogue.is_file() else 0)
+        stamp = describe_encoder(encoder, work.parent)
+        database = fill_database(fresh / DATABASE, read_catalogue(catalogue), stamp)
+        size = _vectors_size((len(database), encoder.width))
+        database.set_meta(work={"shard_size": shard_size, "bytes": size})
+        database.close()
+    except BaseException:
+        shutil.rmtree(fresh, ignore_errors=True)
         raise
-    stamp = {**stamp, "catalogue": digest, "count": count}
-    if (work / VECTORS).exists() and _read_json(work / META) == stamp:
-        for role in ROLES:
-            (fresh / role).replace(work / role)
+    earlier = _open_earlier(work)
+    if earlier is None or _plan(earlier) != _plan(database):
+        shutil.rmtree(work, ignore_errors=True)
+        fresh.rename(work)
+    else:
         shutil.rmtree(fresh)
-        return digest, _read_json(work / DONE) or []
-    shutil.rmtree(work, ignore_errors=True)
-    fresh.rename(work)
-    write_json(work / META, stamp)
-    return digest, []
+    allocate(work / VECTORS, size)
+    return Database.open(work / DATABASE)
+
+
+def _plan(database: Database) -> List[Any]:
+    """RETURNS (List[Any]): What must be equal for a run to go on with the work of another."""
+    keys = ("catalogue", "encoder", "work")
+    plan = [database.get_meta(key) for key in keys]
+    database.close()
+    return plan
+
+
+def _open_earlier(work: Path) -> Optional[Database]:
+    """RETURNS (Optional[Database]): That of an earlier run, if there is one that can be read."""
+    if not (work / VECTORS).exists() or not (work / DATABASE).exists():
+        return None
+    try:
+        return Database.open(work / DATABASE)
+    except ELQError:
+        return None
+
+
+def _vectors_size(shape: Tuple[int, int]) -> int:
+    """RETURNS (int): How many bytes a file of vectors has."""
+    return len(_header(shape)) + 4 * shape[0] * shape[1]
+
+
+def _header(shape: Tuple[int, int]) -> bytes:
+    buffer = io.BytesIO()
+    header = {"descr": "<f4", "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(buffer, header)
+    return buffer.getvalue()
 
 
 def _open_vectors(path: Path, shape: Tuple[int, int]) -> np.memmap:
-    mode = "r+" if path.exists() else "w+"
-    return np.lib.format.open_memmap(path, mode=mode, dtype="float32", shape=shape)
-
-
-def _read_json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf8"))
-    except (OSError, ValueError):
-        return None
+    with path.open("r+b") as file_:
+        file_.write(_header(shape))
+    return np.lib.format.open_memmap(path, mode="r+")

@@ -8,7 +8,9 @@ from spacy.tokens import Doc, Span
 from ..types import Link
 
 # what linkers assign, for `nlp.analyze_pipes`
-EXTENSIONS = ("elq_score", "elq_title", "elq_alternatives")
+EXTENSIONS = ("elq_score", "elq_title", "elq_alternatives", "elq_catalogue")
+# what restricts the catalogue for a doc
+WITHIN = "elq_within"
 ASSIGNS = ["doc.ents", "token.ent_iob", "token.ent_type", "token.ent_kb_id"]
 ASSIGNS += [f"span._.{name}" for name in EXTENSIONS]
 
@@ -41,16 +43,19 @@ def write_links(
 
 
 def _install_extensions() -> None:
-    """Register what can be read on every linked entity, in plain types."""
+    """Register what can be read on every linked entity, in plain types, and what can be asked of a doc."""
     for name in EXTENSIONS:
         if not Span.has_extension(name):
             Span.set_extension(name, default=None)
+    if not Doc.has_extension(WITHIN):
+        Doc.set_extension(WITHIN, default=None)
 
 
 def _annotate(span: Span, link: Link) -> None:
     values = span._
     values.elq_score = link.score
     values.elq_title = link.title
+    values.elq_catalogue = link.catalogue
     values.elq_alternatives = [alternative.to_dict() for alternative in link.alternatives]
 
 

@@ -4,10 +4,25 @@ scores, the linking loss, annotations, scores, and the index on disk.
 
 import logging
 import warnings
+from contextlib import contextmanager
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Callable, ClassVar, Dict, Iterable, List, Optional, Sequence, Tuple, Union
+from typing import (
+    Any,
+    Callable,
+    ClassVar,
+    Collection,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    Optional,
+    Sequence,
+    Tuple,
+    Union,
+)
 
 import numpy as np
 import srsly
@@ -19,21 +34,24 @@ from spacy.training import Example
 from spacy.vocab import Vocab
 from thinc.api import Model
 
+from ..catalogue import check_entity
 from ..core.decode import Decoder, joint_scores, link_mentions
 from ..core.losses import LINKING_LOSSES, Loss
 from ..core.negatives import Negatives
 from ..core.similarity import Prior, add_prior, name_degrees
 from ..errors import ELQError, Errors, Rule, Warnings, describe_difference
 from ..files import loading
-from ..index import EntityIndex, copy_index, find_place, record_place
-from ..types import Alternative, Array, Link
+from ..index import AnyIndex, EntityIndex, Within, copy_index, find_place, open_index, record_place
+from ..model.entity_encoder import open_encoder
+from ..types import Alternative, Array, Encoder, Entity, Link
 from ..util import settle_threads
 from . import legacy
 from .annotate import write_links
 from .batch import find_owners, span_texts, to_docs
 from .gold import collect_gold
+from .restrict import by_restriction, pick, restrict_block, restrictions
 from .scorer import ScoresLinks, is_link_score
-from .settings import LINKER_RULES, OPTIONAL_TEXT, HasSettings, update_settings
+from .settings import INDEX_PATH, LINKER_RULES, HasSettings, update_settings
 
 logger = logging.getLogger("spacy")
 # folder of the index inside a pipeline that carries it
@@ -43,18 +61,18 @@ BUNDLE = "index"
 class IndexedLinker(HasSettings, ScoresLinks, TrainablePipe):
     """A linker whose candidates are the entities of an index nearest to the vector of a mention.
 
-    index (Optional[EntityIndex]): What it searches; see `set_index`.
+    index (Optional[AnyIndex]): What it searches; see `set_index`.
     bundled (bool): Whether `to_disk` puts a copy of the index into the pipeline: after `spacy elq bundle`,
         and if the pipeline was loaded with its index inside.
     """
 
-    rules: ClassVar[Dict[str, Rule]] = {**LINKER_RULES, "index_path": OPTIONAL_TEXT}
+    rules: ClassVar[Dict[str, Rule]] = {**LINKER_RULES, "index_path": INDEX_PATH}
     blocks: ClassVar[Dict[str, type]] = {"prior": Prior, "decoder": Decoder, "loss": Loss}
     negatives: Negatives
     prior: Prior
     decoder: Decoder
     loss: Loss
-    index: Optional[EntityIndex]
+    index: Optional[AnyIndex]
     bundled: bool
 
     def __init__(
@@ -78,34 +96,35 @@ class IndexedLinker(HasSettings, ScoresLinks, TrainablePipe):
         self.scorer = scorer
         self.index = None
         self.bundled = False
+        self._encoder: Optional[Encoder] = None
         # that of the pipeline, once it has joined one
         self._meta: Dict[str, Any] = {}
         # the `index_path` for which the index was attached
-        self._path_seen: Optional[str] = None
+        self._path_seen: Union[str, List[str], None] = None
         for setting, value in settings.items():
             setattr(self, setting, value)
         self.remember_config()
 
     # ------------------------------------------------------------------ the index
 
-    def set_index(self, index: EntityIndex) -> None:
+    def set_index(self, index: AnyIndex) -> None:
         """Attach an index of any catalogue, made with the encoder that the model was trained for.
 
-        index (EntityIndex): An index that can be searched.
+        index (AnyIndex): An index that can be searched.
         """
         before = self.index.stamp if self.index is not None else None
-        self._attach(index, encoder=before["encoder"] if before else None)
+        self._attach(index, encoder=self.index.meta["encoder"] if self.index is not None else None)
         self._forget_scores(before)
 
-    def _attach(self, index: EntityIndex, *, encoder: Optional[str]) -> None:
+    def _attach(self, index: AnyIndex, *, encoder: Optional[Mapping[str, Any]]) -> None:
         width = self.model.get_dim("nO") if self.model.has_dim("nO") else index.width
         if index.width != width:
             raise ELQError(
                 Errors.E003.format(path=index.path, found=index.width, name=self.name, expected=width)
             )
-        found = index.stamp["encoder"]
-        if encoder is not None and encoder != found:
-            difference = describe_difference(index.meta["encoder"], {"fingerprint": encoder})
+        found = index.meta["encoder"]
+        if encoder is not None and encoder["fingerprint"] != found["fingerprint"]:
+            difference = describe_difference(found, encoder)
             raise ELQError(Errors.E004.format(path=index.path, name=self.name, difference=difference))
         self.index = index
         self._path_seen = self.index_path
@@ -125,47 +144,110 @@ class IndexedLinker(HasSettings, ScoresLinks, TrainablePipe):
         stamp (Optional[Dict[str, Any]]): That of the index they were measured with, if there was one.
         """
         scores = self._meta.get("performance")
-        if stamp is None or not scores or self._require_index().stamp == stamp:
+        if stamp is None or not scores or self._require_index().stamp["catalogue"] == stamp["catalogue"]:
             return
         kept = {key: value for key, value in scores.items() if not is_link_score(key)}
         if len(kept) < len(scores):
             self._meta["performance"] = kept
             logger.info("%s: dropped the scores of the catalogue before from the meta", self.name)
 
-    def _attach_first(self, index_loader: Optional[Callable[[], EntityIndex]]) -> None:
+    def _attach_first(self, index_loader: Optional[Callable[[], AnyIndex]]) -> None:
         """Attach the index for training, made by any encoder, and set the width of the model to its width.
 
-        index_loader (Optional[Callable[[], EntityIndex]]): Opens the index; without it, that of `index_path`
+        index_loader (Optional[Callable[[], AnyIndex]]): Opens the index; without it, that of `index_path`
             is opened, unless there is one already and `index_path` has not changed since.
         """
         if index_loader is not None:
             self._attach(index_loader(), encoder=None)
         elif self.index_path is not None and (self.index is None or self.index_path != self._path_seen):
-            self._attach(EntityIndex.open(self.index_path), encoder=None)
+            self._attach(open_index(self.index_path), encoder=None)
         self.model.set_dim("nO", self._require_index().width)
 
-    def _require_index(self) -> EntityIndex:
+    def _require_index(self) -> AnyIndex:
         if self.index is None:
             raise ELQError(Errors.E001.format(name=self.name))
         return self.index
 
+    # ------------------------------------------------------------------ the catalogue
+
+    def add_entities(self, entities: Iterable[Union[Entity, Mapping[str, Any]]]) -> int:
+        """Add entities to the catalogue, or replace those whose ids are there. The next doc is linked to
+        them, also in other processes that have the index open. If one of them is not valid, none is added.
+
+        entities (Iterable[Union[Entity, Mapping[str, Any]]]): Records of the catalogue, such as
+            {"id": "P900", "title": "Nimbus 9", "description": "…", "aliases": ["nine"], "tags": ["shop-7"]}.
+        RETURNS (int): How many there are.
+        """
+        index = self._require_index()
+        checked = [
+            entity if isinstance(entity, Entity) else check_entity(entity, f"entity {number}")
+            for number, entity in enumerate(entities, 1)
+        ]
+        return index.add(checked, self._require_encoder())
+
+    def remove_entities(self, ids: Iterable[str]) -> int:
+        """Remove entities from the catalogue.
+
+        ids (Iterable[str]): Their ids; unknown ones are ignored.
+        RETURNS (int): How many there were.
+        """
+        return self._require_index().remove(ids)
+
+    @contextmanager
+    def within(
+        self,
+        *,
+        labels: Optional[Collection[str]] = None,
+        tags: Optional[Collection[str]] = None,
+        ids: Optional[Collection[str]] = None,
+    ) -> Iterator[None]:
+        """Link to a part of the catalogue only, for a block of code: `with linker.within(tags=["shop-7"]):`.
+        Other threads do not see it. Every condition that is given must hold, for one of its values.
+
+        labels, tags, ids (Optional[Collection[str]]): What an entity must have one of.
+        """
+        with restrict_block(self, Within.make({"labels": labels, "tags": tags, "ids": ids})):
+            yield
+
+    def _require_encoder(self) -> Encoder:
+        """RETURNS (Encoder): What made the vectors of the index, loaded when it is first needed."""
+        index = self._require_index()
+        if self._encoder is None or self._encoder.fingerprint != index.meta["encoder"]["fingerprint"]:
+            self._encoder = open_encoder(index.meta["encoder"], index.path)
+        return self._encoder
+
     # ------------------------------------------------------------------ from mentions to links
 
     def _link(
-        self, index: EntityIndex, docs: Sequence[Doc], spans: Array, vectors: Array, log_probs: Array
+        self, index: AnyIndex, docs: Sequence[Doc], spans: Array, vectors: Array, log_probs: Array
     ) -> Tuple[Array, Array]:
-        """Find the candidates of mentions.
+        """Find the candidates of mentions, each in the part of the catalogue that counts for its doc.
 
         spans, vectors (Array): (mentions, 2) token ranges, counted over the batch, and (mentions, width).
         log_probs (Array): (mentions,) log probability that each is one.
         RETURNS (Tuple[Array, Array]): (mentions, candidates) positions and log joint probabilities.
         """
-        search = self._search(index, self._names(docs, spans))
-        positions, similarities = search(vectors, self.decoder.candidates)
-        return positions, joint_scores(log_probs, similarities.astype("float64") / self.prior.temperature)
+        names = self._names(docs, spans)
+        positions = np.full((len(spans), self.decoder.candidates), -1, dtype="int64")
+        similarities = np.full(positions.shape, -np.inf)
+        for within, own in self._restrictions(docs, spans):
+            search = self._search(index, pick(names, own))
+            found, scores = search(vectors[own], self.decoder.candidates, within=within)
+            positions[own, : found.shape[1]] = found
+            similarities[own, : found.shape[1]] = scores
+        return positions, joint_scores(log_probs, similarities / self.prior.temperature)
+
+    def _restrictions(self, docs: Sequence[Doc], spans: Array) -> Iterable[Tuple[Optional[Within], Array]]:
+        """RETURNS (Iterable[Tuple[Optional[Within], Array]]): What part of the catalogue counts, and the
+        spans that it counts for.
+        """
+        withins = restrictions(self, docs, self.decoder.within)
+        if len(set(withins)) <= 1:  # nearly always
+            return [(withins[0] if withins else None, np.arange(len(spans)))]
+        return by_restriction(find_owners(docs, spans)[0], withins)
 
     def _link_best(
-        self, index: EntityIndex, docs: Sequence[Doc], spans: Array, vectors: Array, log_probs: Array
+        self, index: AnyIndex, docs: Sequence[Doc], spans: Array, vectors: Array, log_probs: Array
     ) -> List[List[Link]]:
         """Link mentions; see `link_mentions`.
 
@@ -191,7 +273,7 @@ class IndexedLinker(HasSettings, ScoresLinks, TrainablePipe):
         """RETURNS (bool): Whether mentions that are not accepted are shown too."""
         return False
 
-    def _search(self, index: EntityIndex, names: List[str]) -> Callable[[Array, int], Tuple[Array, Array]]:
+    def _search(self, index: AnyIndex, names: List[str]) -> Callable[..., Tuple[Array, Array]]:
         """RETURNS (Callable): The index's search for mentions of these names, with the weights set here."""
         return partial(index.search, names=names, prior=self.prior)
 
@@ -201,7 +283,7 @@ class IndexedLinker(HasSettings, ScoresLinks, TrainablePipe):
 
     def _make_links(
         self,
-        index: EntityIndex,
+        index: AnyIndex,
         docs: Sequence[Doc],
         spans: Array,
         positions: Array,
@@ -210,12 +292,13 @@ class IndexedLinker(HasSettings, ScoresLinks, TrainablePipe):
     ) -> List[List[Link]]:
         links: List[List[Link]] = [[] for _ in docs]
         found = positions >= 0
-        heads = iter(index.heads(positions[found]))
+        heads, sources = iter(index.heads(positions[found])), iter(index.sources(positions[found]))
         places, probs, counts = to_docs(docs, spans), np.exp(joint).tolist(), found.sum(axis=1).tolist()
         for (owner, start, end), own, count, is_link in zip(places, probs, counts, accepted, strict=True):
             if not count:
                 continue
             known = list(islice(heads, count))
+            catalogue, *_ = islice(sources, count)
             best_id, best_title, label = known[0]
             links[owner].append(
                 Link(
@@ -226,10 +309,11 @@ class IndexedLinker(HasSettings, ScoresLinks, TrainablePipe):
                     label=label or self.label,
                     score=own[0],
                     alternatives=[
-                        Alternative(id_, title, prob)
-                        for (id_, title, _), prob in zip(known, own, strict=False)
+                        Alternative(id_, title, prob, label or self.label)
+                        for (id_, title, label), prob in zip(known, own, strict=False)
                     ],
                     accepted=bool(is_link),
+                    catalogue=catalogue,
                 )
             )
         return links
@@ -245,7 +329,7 @@ class IndexedLinker(HasSettings, ScoresLinks, TrainablePipe):
     # ------------------------------------------------------------------ training
 
     def _linking_loss(
-        self, index: EntityIndex, docs: Sequence[Doc], spans: Array, vectors: Array, gold: Array
+        self, index: AnyIndex, docs: Sequence[Doc], spans: Array, vectors: Array, gold: Array
     ) -> Tuple[float, Array]:
         """L_ED of gold mentions.
 
@@ -255,13 +339,13 @@ class IndexedLinker(HasSettings, ScoresLinks, TrainablePipe):
         """
         names = self._names(docs, spans)
         pool, competes, targets = self.negatives(vectors, gold, self._search(index, names))
-        entities = index.vectors[pool]
+        entities = index.vectors_at(pool)
         matches = index.match_names(names, alias_share=self.prior.alias_share)
         similarities = add_prior(
             (vectors @ entities.T).astype("float64"),
             self.prior,
             degrees=name_degrees(*matches, pool=pool, mentions=len(vectors)),
-            log_popularity=index.log_popularity[pool],
+            log_popularity=index.popularity_at(pool),
         )
         similarities[~competes] = -np.inf
         loss, d_similarities = LINKING_LOSSES[self.loss.linking](similarities, targets)
@@ -338,7 +422,8 @@ class IndexedLinker(HasSettings, ScoresLinks, TrainablePipe):
         }
         util.to_disk(path, serialize, exclude)
         if self.bundled and "index" not in exclude and self.index is not None:
-            copy_index(self.index, folder / BUNDLE)
+            for path, name in zip(self.index.paths, _bundle_names(len(self.index.paths)), strict=True):
+                copy_index(EntityIndex.open(path), folder / name)
 
     def from_disk(self, path: Union[str, Path], *, exclude: Iterable[str] = ()) -> "IndexedLinker":
         """Load from a folder and open the index it names, or that of `index_path`.
@@ -367,37 +452,45 @@ class IndexedLinker(HasSettings, ScoresLinks, TrainablePipe):
         """
         if self.index is None:
             return {}
-        is_inside = folder is not None and self.bundled
-        paths = [BUNDLE] if is_inside else record_place(self.index.path, folder)
+        places = [record_place(path, folder) for path in self.index.paths]
+        if folder is not None and self.bundled:
+            places = [[name] for name in _bundle_names(len(places))]
         # a path that was set later has not been opened: loading the pipeline does
         seen = self.index_path if self.index_path == self._path_seen else None
-        return {"paths": paths, "stamp": self.index.stamp, "index_path": seen}
+        record = {"stamp": self.index.stamp, "encoder": self.index.meta["encoder"], "index_path": seen}
+        return {"paths": places[0], "more": places[1:], **record}
 
     def _open_index(self, record: Dict[str, Any], folder: Optional[Path]) -> None:
-        encoder = record["stamp"]["encoder"] if record else None
-        self.bundled = bool(record) and record["paths"] == [BUNDLE]
+        encoder = record.get("encoder") or ({"fingerprint": record["stamp"]["encoder"]} if record else None)
+        places = [record["paths"], *record.get("more", [])] if record else []
+        self.bundled = bool(record) and places == [[name] for name in _bundle_names(len(places))]
         # a path that was not there when the pipeline was saved is where the index is now
         if self.index_path is not None and self.index_path != record.get("index_path"):
-            self._attach(EntityIndex.open(self.index_path), encoder=encoder)
+            self._attach(open_index(self.index_path), encoder=encoder)
             self._forget_scores(record.get("stamp"))
         elif record:
-            place = find_place(record["paths"], folder, message=Errors.E006, name=self.name)
-            self._attach(EntityIndex.open(place), encoder=encoder)
+            found = [find_place(paths, folder, message=Errors.E006, name=self.name) for paths in places]
+            self._attach(open_index(found), encoder=encoder)
             if self.index_path is None:
                 self._check_catalogue(record["stamp"])
             self._forget_scores(record["stamp"])
 
     def _check_catalogue(self, stamp: Dict[str, Any]) -> None:
         index = self._require_index()
-        if index.stamp != stamp:
+        if index.stamp["catalogue"] != stamp["catalogue"]:
             raise ELQError(
                 Errors.E005.format(
                     path=index.path,
-                    found=f"{index.stamp['catalogue']}, {index.stamp['count']} entities",
+                    found=index.stamp["catalogue"],
                     name=self.name,
-                    expected=f"{stamp['catalogue']}, {stamp['count']} entities",
+                    expected=stamp["catalogue"],
                 )
             )
+
+
+def _bundle_names(count: int) -> List[str]:
+    """RETURNS (List[str]): The folders of so many indexes inside a pipeline."""
+    return [BUNDLE, *(f"{BUNDLE}-{i}" for i in range(2, count + 1))]
 
 
 def _read_record(data: bytes, path: Path) -> Dict[str, Any]:
@@ -407,7 +500,7 @@ def _read_record(data: bytes, path: Path) -> Dict[str, Any]:
         if record != {} and not (
             [type(record[key]) for key in ("paths", "stamp")] == [list, dict]
             and all(isinstance(place, str) for place in record["paths"])
-            and {"encoder", "catalogue", "count"} <= set(record["stamp"])
+            and {"encoder", "catalogue"} <= set(record["stamp"])
         ):
             raise ValueError("it does not say where the index is")
         return record

@@ -20,7 +20,7 @@ from ..core.losses import softmax_linking_loss
 from ..core.spans import pool_spans, to_row_spans
 from ..errors import ELQError, Errors, Rule, whole_number
 from ..files import loading
-from ..index import Records, open_catalogue
+from ..index import Database, open_catalogue
 from ..model.towers import PairInput, TowerOutput
 from ..types import Array, Entity
 from .batch import span_texts
@@ -89,7 +89,7 @@ class ELQPairs(HasSettings, TrainablePipe):
         self.same_name = same_name
         self.title_only = title_only
         self.remember_config()
-        self._records: Optional[Records] = None
+        self._records: Optional[Database] = None
         self._random = np.random.default_rng(0)
 
     def initialize(
@@ -146,13 +146,13 @@ class ELQPairs(HasSettings, TrainablePipe):
         losses[self.name] += loss
         return losses
 
-    def _draw_texts(self, records: Records, pool: Array) -> List[Entity]:
+    def _draw_texts(self, records: Database, pool: Array) -> List[Entity]:
         """RETURNS (List[Entity]): The entities, some without their description."""
         is_bare = self._random.random(len(pool)) < self.title_only
         entities = [records.get(int(position)) for position in pool]
         return [replace(e, description="") if bare else e for e, bare in zip(entities, is_bare, strict=True)]
 
-    def _same_name(self, records: Records, texts: List[str], gold: Gold) -> Array:
+    def _same_name(self, records: Database, texts: List[str], gold: Gold) -> Array:
         """RETURNS (Array): Positions of wrong entities with the names of the mentions, drawn at random."""
         owners, entities, _ = records.match_names(texts)
         wrong = (entities != gold.positions[owners]) & (gold.positions[owners] >= 0)
@@ -183,7 +183,7 @@ class ELQPairs(HasSettings, TrainablePipe):
         flat = np.concatenate(hits) if hits else np.zeros(0)
         return {"elq_pairs_acc": float(flat.mean()) if len(flat) else None}
 
-    def _encode(self, records: Records, pool: Array, batch_size: int = 128) -> Array:
+    def _encode(self, records: Database, pool: Array, batch_size: int = 128) -> Array:
         tower = self.model.layers[2]
         parts = [
             tower.predict([records.get(int(p)) for p in pool[begin : begin + batch_size]])
@@ -223,7 +223,7 @@ class ELQPairs(HasSettings, TrainablePipe):
         with loading(path):
             self.model.from_disk(path)
 
-    def _require_records(self) -> Records:
+    def _require_records(self) -> Database:
         if self._records is None:
             raise ELQError(Errors.E047.format(name=self.name))
         return self._records

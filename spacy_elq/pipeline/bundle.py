@@ -7,6 +7,7 @@ from pathlib import Path
 from spacy.language import Language
 
 from ..errors import ELQError, Errors
+from ..index import register_encoder
 from ..model.entity_encoder import BUNDLE as ENCODER
 from ..model.entity_encoder import EntityEncoder, open_encoder
 from ..model.onnx import import_runtime
@@ -39,12 +40,15 @@ def bundle_encoder(encoder: EntityEncoder, pipeline: Path, name: str, *, int8: b
     name (str): Its linker.
     int8 (bool): Whether to save the encoder in 8-bit integers; see `EntityEncoder.to_disk`.
     """
-    folder = pipeline / name / BUNDLE / ENCODER
+    # of several indexes, the last one gets the changes
+    indexes = (pipeline / name).glob(f"{BUNDLE}*/")
+    folder = max(indexes, key=lambda path: (len(path.name), path.name)) / ENCODER
     new = folder.with_name(f".{folder.name}.new-{os.getpid()}")
     try:
         encoder.to_disk(new, int8=int8)
         # files that are there may be those of another index under a second name: they are never changed
         shutil.rmtree(folder, ignore_errors=True)
         new.rename(folder)
+        register_encoder(folder.parent)
     finally:
         shutil.rmtree(new, ignore_errors=True)

@@ -100,11 +100,12 @@ class IndexKnowledgeBase(KnowledgeBase):
         text is no name.
         """
         texts = [mention.text for mention in mentions]
-        owners, positions, priors = find_named(self.index, texts, limit=self.candidates)
         found: List[List[Candidate]] = [[] for _ in texts]
-        popularity = np.expm1(self.index.log_popularity[positions]).tolist()
-        vectors = self.index.vectors_at(positions)
-        heads = self.index.heads(positions)
+        with self.index.reading():
+            owners, positions, priors = find_named(self.index, texts, limit=self.candidates)
+            popularity = np.expm1(self.index.popularity_at(positions)).tolist()
+            vectors = self.index.vectors_at(positions)
+            heads = self.index.heads(positions)
         for i, (owner, prior) in enumerate(zip(owners.tolist(), priors.tolist(), strict=True)):
             entity, alias = (self.vocab.strings.add(text) for text in (heads[i][0], texts[owner]))
             found[owner].append(Candidate(self, entity, popularity[i], vectors[i].tolist(), alias, prior))
@@ -116,9 +117,10 @@ class IndexKnowledgeBase(KnowledgeBase):
 
     def get_vectors(self, entities: Iterable[str]) -> List[List[float]]:
         """RETURNS (List[List[float]]): The vectors of entities, by their ids."""
-        positions = self.index.positions(list(entities))
-        vectors = np.zeros((len(positions), self.entity_vector_length), dtype="float32")
-        vectors[positions >= 0] = self.index.vectors_at(positions[positions >= 0])
+        with self.index.reading():
+            positions = self.index.positions(list(entities))
+            vectors = np.zeros((len(positions), self.entity_vector_length), dtype="float32")
+            vectors[positions >= 0] = self.index.vectors_at(positions[positions >= 0])
         return vectors.tolist()
 
     def to_bytes(self, **kwargs: Any) -> bytes:
@@ -176,7 +178,7 @@ def find_named(index: EntityIndex, texts: Sequence[str], *, limit: int) -> Tuple
         similar spelling.
     """
     owners, positions, degrees = index.match_names(texts)
-    weights = np.exp(index.log_popularity[positions].astype("float64"))
+    weights = np.exp(index.popularity_at(positions).astype("float64"))
     priors = degrees * weights / np.bincount(owners, weights, minlength=len(texts))[owners]
     order = np.lexsort((positions, -priors, owners))
     owners, positions, priors = owners[order], positions[order], priors[order]
@@ -223,16 +225,19 @@ class IndexCandidates:
         """
         texts = [mention.text for mention in mentions]
         found: List[List[Entity]] = [[] for _ in texts]
-        owners, positions, _ = find_named(self.index, texts, limit=self.candidates)
-        for owner, position in zip(owners.tolist(), positions.tolist(), strict=True):
-            entity = self.index.entity(position)
-            found[owner].append(replace(entity, description=_describe(entity)))
+        with self.index.reading():
+            owners, positions, _ = find_named(self.index, texts, limit=self.candidates)
+            for owner, position in zip(owners.tolist(), positions.tolist(), strict=True):
+                entity = self.index.entity(position)
+                found[owner].append(replace(entity, description=_describe(entity)))
         return [own or [Entity(EntityLinker.NIL, EntityLinker.NIL, _UNDESCRIBED)] for own in found]
 
     def get_entity_description(self, entity_id: str) -> str:
         """RETURNS (str): Title and description of an entity; that there is none for an unknown one."""
-        position = int(self.index.positions([entity_id])[0])
-        return _describe(self.index.entity(position)) if position >= 0 else _UNDESCRIBED
+        try:
+            return _describe(self.index[entity_id])
+        except KeyError:
+            return _UNDESCRIBED
 
 
 def _describe(entity: Entity) -> str:

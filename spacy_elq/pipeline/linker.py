@@ -1,7 +1,7 @@
 """The component `elq_linker`: finds and links the mentions of a doc in one pass of the encoder."""
 
 from itertools import islice
-from typing import Any, Callable, ClassVar, Dict, Iterable, List, Optional, Sequence, Tuple
+from typing import Any, Callable, ClassVar, Dict, Iterable, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 from spacy.language import Language
@@ -16,13 +16,14 @@ from ..core.negatives import Negatives
 from ..core.similarity import Prior
 from ..core.spans import enumerate_spans, overlap_any, pool_spans, score_spans, to_row_spans
 from ..errors import Rule
-from ..index import EntityIndex
+from ..index import AnyIndex
 from ..model.towers import TowerOutput
 from ..types import Array, Link, Rows
 from .annotate import ASSIGNS, write_links
 from .base import IndexedLinker
 from .batch import span_texts, to_batch
 from .gold import Gold, collect_gold
+from .restrict import pick
 from .scorer import SCORE_WEIGHTS, linker_score
 from .settings import OPTIONAL_TEXT
 
@@ -85,7 +86,7 @@ def make_elq_linker(
     loss: Loss,
     negatives: Callable,
     scorer: Optional[Callable],
-    index_path: Optional[str],
+    index_path: Union[str, List[str], None],
     label: str,
     existing_ents: str,
     spans_key: Optional[str],
@@ -99,7 +100,8 @@ def make_elq_linker(
     loss (Loss): What training minimizes.
     negatives (Callable): Chooses the entities that compete with the gold entity in training.
     scorer (Optional[Callable]): The scoring method.
-    index_path (Optional[str]): Folder of the index. `initialize` opens it unless it is given an
+    index_path (Union[str, List[str], None]): Folder of the index, or several folders: a later one hides
+        entities of an earlier one that have the same ids. `initialize` opens it unless it is given an
         `index_loader`. When a pipeline is loaded, a path that differs from the one it was saved with replaces
         its index.
     label (str): Label of entities that have none in the catalogue.
@@ -192,6 +194,11 @@ class ELQLinker(IndexedLinker):
         if not any(len(doc) for doc in docs):
             return [[] for _ in docs]
         rows, logits = self.model.predict(docs)
+        with index.reading():
+            return self._link_rows(index, docs, rows, logits)
+
+    def _link_rows(self, index: AnyIndex, docs: Sequence[Doc], rows: Rows, logits: Array) -> List[List[Link]]:
+        """RETURNS (List[List[Link]]): Per doc, the links, from what the model says about its rows."""
         spans = enumerate_spans(rows, max_length=self.decoder.max_length)
         row_spans = to_row_spans(rows, spans)
         scores, _ = score_spans(logits, row_spans)
@@ -231,15 +238,20 @@ class ELQLinker(IndexedLinker):
         seen = row_spans[:, 1] > row_spans[:, 0]
         array, row_spans = array[seen], row_spans[seen]
         vectors, _ = pool_spans(rows.vectors, row_spans)
-        positions, joint = self._link(index, docs, array, vectors, np.zeros(len(array)))
-        return self._make_links(index, docs, array, positions, joint, np.ones(len(array), dtype=bool))
+        with index.reading():
+            positions, joint = self._link(index, docs, array, vectors, np.zeros(len(array)))
+            return self._make_links(index, docs, array, positions, joint, np.ones(len(array), dtype=bool))
 
-    def _name_bonus(self, index: EntityIndex, docs: Sequence[Doc], spans: Array, asked: Array) -> Array:
+    def _name_bonus(self, index: AnyIndex, docs: Sequence[Doc], spans: Array, asked: Array) -> Array:
         """RETURNS (Array): (spans,) what is added to the mention score of the spans that were asked for."""
         bonus = np.zeros(len(spans))
         if self.prior.mention_name_weight:
             chosen = np.flatnonzero(asked)
-            named = chosen[index.are_names(span_texts(docs, spans[chosen]))]
+            names = span_texts(docs, spans[chosen])
+            is_name = np.zeros(len(chosen), dtype=bool)
+            for within, own in self._restrictions(docs, spans[chosen]):
+                is_name[own] = index.are_names(pick(names, own), within=within)
+            named = chosen[is_name]
             bonus[named] = self.prior.mention_name_weight * _count_words(spans[named])
         return bonus
 
@@ -250,13 +262,13 @@ class ELQLinker(IndexedLinker):
         get_examples: Callable[[], Iterable[Example]],
         *,
         nlp: Optional[Language] = None,
-        index_loader: Optional[Callable[[], EntityIndex]] = None,
+        index_loader: Optional[Callable[[], AnyIndex]] = None,
     ) -> None:
         """Prepare for training: attach the index, build the model, check the gold links.
 
         get_examples (Callable[[], Iterable[Example]]): Gives the training examples.
         nlp (Optional[Language]): The pipeline.
-        index_loader (Optional[Callable[[], EntityIndex]]): Opens the index.
+        index_loader (Optional[Callable[[], AnyIndex]]): Opens the index.
         """
         validate_get_examples(get_examples, "ELQLinker.initialize")
         self._attach_first(index_loader)
@@ -305,14 +317,15 @@ class ELQLinker(IndexedLinker):
         rows, logits = scores
         index = self._require_index()
         examples = list(examples)
-        gold = collect_gold(examples, index.positions)
         docs = [example.predicted for example in examples]
-        loss_md, d_logits = self._mention_loss(index, docs, rows, logits, gold)
-        loss_ed, d_vectors = self._pooled_loss(index, docs, rows, gold)
+        with index.reading():
+            gold = collect_gold(examples, index.positions)
+            loss_md, d_logits = self._mention_loss(index, docs, rows, logits, gold)
+            loss_ed, d_vectors = self._pooled_loss(index, docs, rows, gold)
         return loss_md + loss_ed, (d_vectors, d_logits)
 
     def _mention_loss(
-        self, index: EntityIndex, docs: Sequence[Doc], rows: Rows, logits: Array, gold: Gold
+        self, index: AnyIndex, docs: Sequence[Doc], rows: Rows, logits: Array, gold: Gold
     ) -> Tuple[float, Array]:
         spans = enumerate_spans(rows, max_length=self.decoder.max_length)
         scores, bp_scores = score_spans(logits, to_row_spans(rows, spans))
@@ -324,7 +337,7 @@ class ELQLinker(IndexedLinker):
         d_scores[known] = weight * d_known
         return weight * loss, bp_scores(d_scores)
 
-    def _is_known(self, index: EntityIndex, docs: Sequence[Doc], spans: Array, gold: Gold) -> Array:
+    def _is_known(self, index: AnyIndex, docs: Sequence[Doc], spans: Array, gold: Gold) -> Array:
         """RETURNS (Array): (spans,) whether gold says if a span is a mention; see `Loss.unmarked`."""
         if self.loss.unmarked == "negative" or gold.complete.all():
             return np.ones(len(spans), dtype=bool)
@@ -344,7 +357,7 @@ class ELQLinker(IndexedLinker):
         return known
 
     def _pooled_loss(
-        self, index: EntityIndex, docs: Sequence[Doc], rows: Rows, gold: Gold
+        self, index: AnyIndex, docs: Sequence[Doc], rows: Rows, gold: Gold
     ) -> Tuple[float, Array]:
         row_spans = to_row_spans(rows, gold.spans)
         usable = (gold.positions >= 0) & (row_spans[:, 1] > row_spans[:, 0])

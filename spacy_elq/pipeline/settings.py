@@ -14,6 +14,12 @@ from ..errors import ELQError, Errors, Rule, Warnings, check_setting
 EXISTING_ENTS = ("keep", "overwrite", "replace")
 SPAN_GROUP: Rule = (lambda x: isinstance(x, str) and bool(x), "the name of a span group")
 OPTIONAL_TEXT: Rule = (lambda x: x is None or (isinstance(x, str) and bool(x)), "null or a text")
+INDEX_PATH: Rule = (
+    lambda x: (
+        x is None or (bool(x) and all(isinstance(path, str) for path in ([x] if isinstance(x, str) else x)))
+    ),
+    "null, the folder of an index, or a list of them",
+)
 # what every linker has
 LINKER_RULES: Dict[str, Rule] = {
     "label": (lambda x: isinstance(x, str) and bool(x), "a label"),

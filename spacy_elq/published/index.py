@@ -8,9 +8,9 @@ from tqdm import tqdm
 
 from ..errors import ELQError, Errors
 from ..index.backend import build_backend, default_factory, plan_backend, read_hnsw_settings
-from ..index.entity_index import SEARCH, VECTORS, EntityIndex
-from ..index.records import ROLES, write_records
-from ..index.store import bytes_to_copy, check_disk, commit, link_or_copy
+from ..index.build import describe_encoder, fill_database, making
+from ..index.entity_index import EntityIndex
+from ..index.files import SEARCH, VECTORS, WORK, bytes_to_copy, check_disk, publish
 from ..types import Encoder, Entity
 from .tensors import read_matrix
 
@@ -41,20 +41,19 @@ def import_index(
     else:
         settings, bytes_ = read_hnsw_settings(search, shape), bytes_to_copy([search], output)
     check_disk(output, 4 * shape[0] * shape[1] + bytes_)
-    work = output / "partial"
-    work.mkdir(parents=True)
-    count, digest = write_records(entities, work)
-    if count != shape[0]:
-        raise ELQError(Errors.E051.format(vectors=shape[0], entities=count))
-    _copy_vectors(vectors, work / VECTORS, progress=progress)
-    if search is None:
-        copied = np.load(work / VECTORS, mmap_mode="r")
-        build_backend(copied, work / SEARCH, settings=settings, progress=progress)
-    else:
-        link_or_copy(search, work / SEARCH)
-    stamp = {**encoder.settings, "fingerprint": encoder.fingerprint}
-    roles = [VECTORS, *ROLES] + ([SEARCH] if (work / SEARCH).exists() else [])
-    commit(output, work, {"catalogue": digest, "encoder": stamp, "backend": settings}, roles)
+    with making(output.absolute()) as path:
+        work = fill_database(path, entities, describe_encoder(encoder, path.parent))
+        if len(work) != shape[0]:
+            raise ELQError(Errors.E051.format(vectors=shape[0], entities=len(work)))
+        files = {role: path.with_name(f"{WORK}-{role}") for role in (VECTORS, SEARCH)}
+        _copy_vectors(vectors, files[VECTORS], progress=progress)
+        if search is None:
+            copied = np.load(files[VECTORS], mmap_mode="r")
+            build_backend(copied, files[SEARCH], settings=settings, progress=progress)
+        else:
+            files[SEARCH] = search
+        work.set_meta(backend=settings)
+        publish(path.parent, work, {role: file_ for role, file_ in files.items() if file_.exists()})
     return EntityIndex.open(output)
 
 

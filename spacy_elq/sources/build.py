@@ -1,11 +1,13 @@
 """From a source to entities.jsonl."""
 
+import os
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Union
 
 from ..errors import ELQError, Errors
+from ..files import check_file, check_output
 from .items import WikidataSettings
 from .knowledge_base import CONTENTS, KBSettings, read_spacy_kb
 from .output import Report, write_entities
@@ -63,11 +65,12 @@ def build_catalogue(
     RETURNS (Report): What was written and left out.
     """
     source, output = Path(source), Path(output)
-    if not source.exists():
+    if not os.path.lexists(source):
         raise ELQError(Errors.E022.format(path=source, hint=f"Expected one of: {', '.join(FORMATS)}."))
-    if source.absolute() == output.absolute():
-        raise ELQError(Errors.E045.format(path=source))
     format = format or guess_format(source)
+    if format != "spacy-kb":
+        check_file(source, f"Expected one of: {', '.join(FORMATS)}.")
+    check_output(output, source)
     if format not in FORMATS:
         raise ELQError(Errors.E042.format(found=format, known=", ".join(FORMATS)))
     chosen = _make_settings(format, settings or {})

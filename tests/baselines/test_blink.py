@@ -119,10 +119,10 @@ def test_a_saved_pipeline_points_to_its_index(blink_path, index):
 
 def test_index_of_another_encoder_is_refused(loaded, index, tmp_path):
     class Other(EntityIndex):
-        stamp = {**index.stamp, "encoder": "another"}
+        meta = {**index.meta, "encoder": {**index.meta["encoder"], "fingerprint": "another"}}
 
     with pytest.raises(ELQError, match="E004"):
-        loaded.get_pipe("elq_blink").set_index(Other(index.path, index.meta))
+        loaded.get_pipe("elq_blink").set_index(Other.open(index.path))
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_hard_negatives_come_from_the_live_index(make_blink, single_docs):
             asked.append((queries.shape, k))
             return search(queries, k, **names)
 
-    blink.index = Watched(blink.index.path, blink.index.meta)
+    blink.index = Watched.open(blink.index.path)
     train(nlp, single_docs, steps=1, learn_rate=0.001)
     assert asked == [((len(single_docs), 48), 11)]
 

@@ -169,8 +169,8 @@ def test_score_and_alternatives_are_plain_and_where_those_of_elq_linker_are(make
     ent = make_tagme()("mercury thermometer").ents[0]
     assert ent._.elq_title == "Mercury (element)"
     assert ent._.elq_alternatives == [
-        {"id": "E", "title": "Mercury (element)", "score": 0.4},
-        {"id": "P", "title": "Mercury (planet)", "score": 0.6},
+        {"id": "E", "title": "Mercury (element)", "label": "ENTITY", "score": 0.4},
+        {"id": "P", "title": "Mercury (planet)", "label": "ENTITY", "score": 0.6},
     ]
     assert json.dumps(ent._.elq_score)
     copy = Doc(ent.doc.vocab).from_bytes(ent.doc.to_bytes())

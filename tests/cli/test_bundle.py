@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from spacy_elq.cli.bundle import bundle_cli
 from spacy_elq.errors import ELQError
-from spacy_elq.index import EntityIndex
+from spacy_elq.index import Database, EntityIndex
 from spacy_elq.model.entity_encoder import open_encoder
 
 
@@ -73,13 +73,16 @@ def test_bundle_saved_again_keeps_its_index(project, tmp_path):
     assert len(spacy.load(tmp_path / "again").get_pipe("elq_linker").index) == 10
 
 
-def test_folder_that_is_there_is_replaced(project, tmp_path):
+def test_pipeline_that_is_there_is_replaced_but_nothing_else(project, tmp_path):
     target = tmp_path / "bundled"
     target.mkdir()
     (target / "old").touch()
+    with pytest.raises(ELQError, match=r"E146.*bundled has other files than a pipeline"):
+        bundle_cli(str(project / "pipeline"), target, encoder=False, int8=False)
+    (target / "config.cfg").touch()
     bundle_cli(str(project / "pipeline"), target, encoder=False, int8=False)
     assert not (target / "old").exists()
-    assert (target / "elq_linker" / "index" / "meta.json").is_file()
+    assert (target / "elq_linker" / "index" / "entities.db").is_file()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bundled", "project"]
 
 
@@ -146,10 +149,8 @@ def test_encoder_is_left_out_by_default(project, tmp_path):
 
 
 def test_encoder_that_is_missing_is_told_before_anything_is_written(project, tmp_path):
-    path = project / "index" / "meta.json"
-    text = path.read_text(encoding="utf8")
-    name = EntityIndex.open(project / "index").meta["encoder"]["name"]
-    path.write_text(text.replace(name, "/nowhere/encoder"), encoding="utf8")
+    database = Database.open(project / "index" / "entities.db")
+    database.set_meta(encoder={**database.get_meta("encoder"), "name": "/nowhere/encoder", "paths": []})
     with pytest.raises(ELQError, match=r"E151.*/nowhere/encoder"):
         bundle_cli(str(project / "pipeline"), tmp_path / "bundled", encoder=True, int8=False)
     assert not (tmp_path / "bundled").exists()

@@ -1,8 +1,8 @@
-import json
 import subprocess
 import sys
 
 import pytest
+from index_world import names
 from spacy.cli import app
 from typer.testing import CliRunner
 
@@ -18,7 +18,7 @@ def invoke(*args):
 
 
 def backend_of(folder):
-    return json.loads((folder / "meta.json").read_text(encoding="utf8"))["backend"]
+    return EntityIndex.open(folder).meta["backend"]
 
 
 def test_help_names_the_defaults():
@@ -60,12 +60,12 @@ def test_missing_vectors_name_the_command_that_makes_them(tmp_path):
 def test_unknown_factory_leaves_the_old_index(vectors_path, tmp_path):
     folder = tmp_path / "index"
     invoke(vectors_path, folder)
-    before = sorted(folder.iterdir())
+    before = names(folder)
     code, output = invoke(vectors_path, folder, "--factory", "Nonsense9")
     assert code == 1
     assert "E034" in output
     assert "'Nonsense9'" in output
-    assert sorted(folder.iterdir()) == before
+    assert names(folder) == before
     assert len(EntityIndex.open(folder)) == 10
 
 

@@ -11,6 +11,7 @@ from typer.main import get_command
 
 from spacy_elq.cli import app
 from spacy_elq.cli._util import command
+from spacy_elq.index import copy_index
 
 # what each command reads: files and folders; and what it writes
 READS = {
@@ -18,6 +19,12 @@ READS = {
     "bundle": [],
     "convert": ["questions", "only"],
     "dictionary": ["anchors", "catalogue", "sentences"],
+    "add": ["catalogue"],
+    "catalogue": ["table"],
+    "check": [],
+    "compact": [],
+    "remove": [],
+    "show": [],
     "encode": ["catalogue"],
     "evaluate": ["data", "train"],
     "fetch-encoder": [],
@@ -31,6 +38,11 @@ READS = {
     "threshold": ["data"],
 }
 FOLDERS = {
+    "add": ["index_folder"],
+    "check": ["index_folder"],
+    "compact": ["index_folder"],
+    "remove": ["index_folder"],
+    "show": ["index_folder"],
     "bench": ["pipeline"],
     "bundle": ["pipeline"],
     "evaluate": ["pipeline"],
@@ -40,7 +52,9 @@ FOLDERS = {
     "recall": ["pipeline"],
     "threshold": ["pipeline"],
 }
-WRITES_FILE = ["bench", "convert", "evaluate", "init-config", "link", "recall", "report"]
+# these have no output
+CHANGES = ["add", "check", "compact", "remove", "show"]
+WRITES_FILE = ["bench", "catalogue", "convert", "evaluate", "init-config", "link", "recall", "report"]
 WRITES_FOLDER = [
     "bundle",
     "dictionary",
@@ -62,6 +76,7 @@ def places(
     encoder_path,
     world,
     published,
+    index,
     tmp_path_factory,
 ):
     folder = tmp_path_factory.mktemp("given")
@@ -73,6 +88,8 @@ def places(
     line = '{"step": 1, "losses": {"elq_linker": 1}, "scores": {}, "score": 0.5}'
     (folder / "log.jsonl").write_text(line)
     (folder / "questions.txt").write_text(questions_path.read_text())
+    (folder / "table.csv").write_text("id,title\nE1,Paris\n")
+    copy_index(index, folder / "index")
     return {
         "pipeline": pipeline,
         "data": folder / "gold.spacy",
@@ -88,12 +105,20 @@ def places(
         **{name: published / file for name, file in PUBLISHED_FILES.items() if name != "vectors"},
         "matrix": published / PUBLISHED_FILES["vectors"],
         "vectors": vectors_path,
+        "index_folder": folder / "index",
+        "table": folder / "table.csv",
     }
 
 
 def words(name, places, output):
     """RETURNS: The command line of a command."""
     arguments = {
+        "add": ["index_folder", "catalogue"],
+        "catalogue": ["table", output],
+        "check": ["index_folder"],
+        "compact": ["index_folder"],
+        "remove": ["index_folder", ("E1",)],
+        "show": ["index_folder"],
         "bench": ["pipeline", "data", output, "--limit", 1, "--repeats", 1, "--batch-sizes", 1],
         "bundle": ["pipeline", output],
         "convert": ["questions", output, "--format", "marked", "--only", "only"],
@@ -124,7 +149,7 @@ def assert_refused(done, path):
 
 
 def test_every_command_is_tried():
-    assert set(get_command(app).commands) == set(READS) == {*WRITES_FILE, *WRITES_FOLDER}
+    assert set(get_command(app).commands) == set(READS) == {*WRITES_FILE, *WRITES_FOLDER, *CHANGES}
 
 
 each_input = pytest.mark.parametrize(
@@ -137,9 +162,10 @@ each_folder = pytest.mark.parametrize(
 
 @each_input
 def test_a_folder_where_a_file_is_expected(name, place, places, tmp_path):
-    (tmp_path / "folder.jsonl").mkdir()
-    done = run_spacy(*words(name, {**places, place: tmp_path / "folder.jsonl"}, tmp_path / "output"))
-    assert_refused(done, tmp_path / "folder.jsonl")
+    folder = tmp_path / ("folder.csv" if place == "table" else "folder.jsonl")
+    folder.mkdir()
+    done = run_spacy(*words(name, {**places, place: folder}, tmp_path / "output"))
+    assert_refused(done, folder)
 
 
 @pytest.mark.parametrize(
@@ -147,9 +173,10 @@ def test_a_folder_where_a_file_is_expected(name, place, places, tmp_path):
     [(name, place) for group in (READS, FOLDERS) for name, own in group.items() for place in own],
 )
 def test_links_that_point_to_each_other(name, place, places, tmp_path):
-    (tmp_path / "loop.jsonl").symlink_to(tmp_path / "loop.jsonl")
-    done = run_spacy(*words(name, {**places, place: tmp_path / "loop.jsonl"}, tmp_path / "output"))
-    assert_refused(done, tmp_path / "loop.jsonl")
+    loop = tmp_path / ("loop.csv" if place == "table" else "loop.jsonl")
+    loop.symlink_to(loop)
+    done = run_spacy(*words(name, {**places, place: loop}, tmp_path / "output"))
+    assert_refused(done, loop)
 
 
 @pytest.mark.parametrize(
@@ -157,17 +184,18 @@ def test_links_that_point_to_each_other(name, place, places, tmp_path):
     [(name, place) for group in (READS, FOLDERS) for name, own in group.items() for place in own],
 )
 def test_what_may_not_be_read(name, place, places, tmp_path, nobody):
-    (tmp_path / "mine.jsonl").touch() if place in READS[name] else (tmp_path / "mine.jsonl").mkdir()
-    (tmp_path / "mine.jsonl").chmod(0)
-    arguments = words(name, {**places, place: tmp_path / "mine.jsonl"}, tmp_path / "output")
-    (tmp_path / "mine.jsonl").chmod(0)
+    mine = tmp_path / ("mine.csv" if place == "table" else "mine.jsonl")
+    mine.touch() if place in READS[name] else mine.mkdir()
+    mine.chmod(0)
+    arguments = words(name, {**places, place: mine}, tmp_path / "output")
+    mine.chmod(0)
     tmp_path.chmod(0o777)
     with nobody():
         done = run_spacy(*arguments)
     if done.returncode == 2:  # typer looks first
-        assert f"path '{tmp_path / 'mine.jsonl'}' is not readable" in done.stderr
+        assert f"path '{mine}' is not readable" in done.stderr
     else:
-        assert_refused(done, tmp_path / "mine.jsonl")
+        assert_refused(done, mine)
 
 
 @each_folder
@@ -177,7 +205,7 @@ def test_a_file_where_a_folder_is_expected(name, place, places, tmp_path):
     assert_refused(done, tmp_path / "file")
 
 
-@pytest.mark.parametrize("name", READS)
+@pytest.mark.parametrize("name", [*WRITES_FILE, *WRITES_FOLDER])
 def test_the_parent_of_the_output_is_a_file(name, places, tmp_path):
     (tmp_path / "file").write_text("old")
     done = run_spacy(*words(name, places, tmp_path / "file" / "output"))
@@ -203,7 +231,7 @@ def test_the_output_is_a_file(name, places, tmp_path):
     assert os.listdir(tmp_path) == ["output"]
 
 
-@pytest.mark.parametrize("name", READS)
+@pytest.mark.parametrize("name", [*WRITES_FILE, *WRITES_FOLDER])
 def test_the_output_may_not_be_written(name, places, tmp_path, nobody):
     (tmp_path / "theirs").mkdir(mode=0o755)
     (tmp_path / "theirs").chmod(0o555)

@@ -1,3 +1,4 @@
+import gc
 import json
 import multiprocessing
 import os
@@ -7,14 +8,17 @@ import numpy as np
 import pytest
 import torch
 from conftest import ENTITIES
+from index_world import names
 
 from spacy_elq.catalogue import read_catalogue
 from spacy_elq.errors import ELQError
 from spacy_elq.index import EntityIndex, build_index, encode_catalogue
 from spacy_elq.index import encode as module
+from spacy_elq.index.files import named_files
 from spacy_elq.model.entity_encoder import EntityEncoder
 from spacy_elq.published.index import import_index
 
+COMPLETE = ["entities.db", "vectors.npy"]
 SHARDS = [["E1", "E2", "E3"], ["E4", "E5", "E6"], ["E7", "E8", "E9"], ["E10"]]
 
 
@@ -72,10 +76,6 @@ def no_room(monkeypatch, free=100):
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**9, 10**9, free))
 
 
-def names(folder):
-    return {path.name for path in folder.iterdir()}
-
-
 def test_every_entity_gets_its_vector(run, output, vectors_path):
     assert run() == SHARDS
     encoded = EntityIndex.open(output)
@@ -83,12 +83,13 @@ def test_every_entity_gets_its_vector(run, output, vectors_path):
     assert encoded.stamp == expected.stamp
     assert [encoded.entity(i).id for i in range(10)] == [entity["id"] for entity in ENTITIES]
     np.testing.assert_allclose(encoded.vectors, expected.vectors, atol=1e-5)
-    assert len(names(output)) == 7, "meta.json and six files: the partial folder is gone"
+    assert names(output) == COMPLETE, "the partial folder is gone"
 
 
-def test_the_encoder_is_named_in_meta(run, output, entity_encoder):
+def test_the_encoder_is_named_in_meta_with_its_place(run, output, entity_encoder, encoder_path):
     run()
     expected = {**entity_encoder.settings, "fingerprint": entity_encoder.fingerprint}
+    expected["paths"] = [os.path.relpath(encoder_path, output)]
     assert EntityIndex.open(output).meta["encoder"] == expected
 
 
@@ -135,15 +136,7 @@ def test_a_stopped_run_goes_on_where_it_was(run, output, tmp_path, stop_after):
         EntityIndex.open(output)
     assert run() == SHARDS[stop_after:]
     np.testing.assert_array_equal(EntityIndex.open(output).vectors, whole)
-    assert len(names(output)) == 7
-
-
-def test_a_run_that_goes_on_writes_the_records_anew(run, output):
-    run(stop_after=2)
-    (popularity,) = output.rglob("popularity*")
-    popularity.unlink()
-    assert run() == SHARDS[2:]
-    assert len(EntityIndex.open(output).log_popularity) == 10
+    assert names(output) == COMPLETE
 
 
 def test_a_run_may_be_stopped_twice(run):
@@ -176,7 +169,7 @@ def test_other_shards_start_anew(run):
     assert [len(shard) for shard in run(shard_size=4)] == [4, 4, 2]
 
 
-@pytest.mark.parametrize("name", ["vectors.npy", "done.json", "meta.json"])
+@pytest.mark.parametrize("name", ["vectors.npy", "entities.db"])
 def test_without_one_of_its_files_the_work_starts_anew(run, output, vectors_path, name):
     run(stop_after=2)
     (output / "partial" / name).unlink()
@@ -186,11 +179,19 @@ def test_without_one_of_its_files_the_work_starts_anew(run, output, vectors_path
     )
 
 
-@pytest.mark.parametrize("name", ["done.json", "meta.json"])
-def test_a_damaged_note_of_the_work_starts_anew(run, output, name):
+def test_a_damaged_note_of_the_work_starts_anew(run, output):
     run(stop_after=2)
-    (output / "partial" / name).write_text("{")
+    gc.collect()
+    for path in (output / "partial").glob("entities.db*"):
+        path.unlink()
+    (output / "partial" / "entities.db").write_bytes(b"{" * 5000)
     assert run() == SHARDS
+
+
+def test_work_in_progress_is_not_an_index(run, output):
+    run(stop_after=2)
+    with pytest.raises(ELQError, match=r"E031.*partial.*is not complete, or not an index"):
+        EntityIndex.open(output / "partial")
 
 
 def test_the_earlier_vectors_stay_usable_until_the_new_are_complete(run, output, changed_catalogue):
@@ -201,7 +202,7 @@ def test_the_earlier_vectors_stay_usable_until_the_new_are_complete(run, output,
     assert EntityIndex.open(output).stamp == old
     assert run(changed_catalogue) == SHARDS[2:]
     assert EntityIndex.open(output).stamp != old
-    assert len(names(output)) == 7
+    assert names(output) == COMPLETE
 
 
 def test_a_bad_catalogue_leaves_all_as_it_was(run, output, tmp_path, catalogue_path):
@@ -219,9 +220,10 @@ def test_a_bad_catalogue_leaves_all_as_it_was(run, output, tmp_path, catalogue_p
 
 def test_what_a_killed_run_left_behind_is_no_hindrance(run, output):
     (output / "partial-new").mkdir(parents=True)
-    (output / "partial-new" / "records.jsonl").write_text("half")
+    (output / "partial-new" / "entities.db").write_text("half")
+    (output / "vectors-01234567.npy").write_text("half")
     assert run() == SHARDS
-    assert len(names(output)) == 7
+    assert names(output) == COMPLETE
 
 
 def test_reuse_encodes_only_what_has_other_texts(tmp_path, run, output, entity_encoder):
@@ -241,7 +243,7 @@ def test_reuse_encodes_only_what_has_other_texts(tmp_path, run, output, entity_e
     ids = [entity["id"] for i, entity in enumerate(entities) if i not in (2, 5)]
     taken = grown.vectors[grown.positions(ids)]
     np.testing.assert_array_equal(taken, before.vectors[before.positions(ids)])
-    assert grown.log_popularity[4] > 0
+    assert grown.popularity_at(np.arange(10))[4] > 0
 
 
 def test_vectors_of_another_encoder_are_not_reused(tmp_path, run, output, catalogue_path, encoder_path):
@@ -289,18 +291,30 @@ def test_vectors_of_another_catalogue_are_refused(
 # No room on the disk
 
 
-def test_no_room_for_vectors_is_said_before_anything_is_written(run, output, monkeypatch):
-    no_room(monkeypatch, free=10 * 48 * 4)
+def test_no_room_for_the_entities_is_said_at_once(run, output, monkeypatch, catalogue_path):
+    needed = 3 * catalogue_path.stat().st_size
+    no_room(monkeypatch, free=needed - 1)
     with pytest.raises(ELQError, match=rf"E083.*{output}"):
         run()
     assert not output.exists()
-    no_room(monkeypatch, free=10 * 48 * 4 + 10_000)
+    no_room(monkeypatch, free=needed)
     assert run() == SHARDS
 
 
-def test_work_that_is_taken_up_again_has_its_room_already(run, monkeypatch):
+def test_no_room_for_vectors_is_said_before_anything_is_encoded(run, output, monkeypatch):
+    def refuse(*args):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "posix_fallocate", refuse)
+        with pytest.raises(ELQError, match=rf"E162.*{output}.*No space left"):
+            run(stop_after=0)
+    assert run() == SHARDS
+
+
+def test_work_that_is_taken_up_again_needs_room_for_the_entities_only(run, monkeypatch, catalogue_path):
     run(stop_after=2)
-    no_room(monkeypatch)
+    no_room(monkeypatch, free=3 * catalogue_path.stat().st_size)
     assert run() == SHARDS[2:]
 
 
@@ -319,12 +333,12 @@ def test_the_index_of_elsewhere_needs_no_room_where_it_is_a_link(
     tmp_path, index, torch_file, catalogue_path, entity_encoder, monkeypatch
 ):
     built = build_index(index.path, tmp_path / "built", factory="HNSW8")
-    search = tmp_path / "built" / built.meta["files"]["search.faiss"]["name"]
+    search = named_files(built._database)["search.faiss"]
     no_room(monkeypatch, free=10 * 48 * 4)
     place = (torch_file(index.vectors), tmp_path / "index", entity_encoder)
     imported = import_index(read_catalogue(catalogue_path), *place, search=search)
     assert imported.meta["backend"] == {"factory": "HNSW8", "efConstruction": 200, "efSearch": 256}
     shutil.rmtree(imported.path)
-    monkeypatch.setattr("spacy_elq.index.store._device", lambda path: path == search)
+    monkeypatch.setattr("spacy_elq.index.files._device", lambda path: path == search)
     with pytest.raises(ELQError, match="E083"):
         import_index(read_catalogue(catalogue_path), *place, search=search)

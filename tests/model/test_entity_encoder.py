@@ -627,7 +627,9 @@ def test_encoder_that_is_nowhere_is_an_error_that_says_where_it_was_looked_for(l
         tmp_path / "b",
         "/nowhere/a",
     ]
-    assert f"Looked in: {', '.join(map(str, places))}. Name its folder: --encoder FOLDER" in str(error.value)
+    assert f"Looked in: {', '.join(map(str, places))}. Name its folder with --encoder FOLDER" in str(
+        error.value
+    )
 
 
 def test_place_that_is_given_is_the_only_one(load, encoder_path, other_path):

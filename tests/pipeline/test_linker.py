@@ -480,7 +480,8 @@ def test_what_can_be_read_on_an_entity(trained):
     assert 0.2 <= ent._.elq_score <= 1.0
     assert len(ent._.elq_alternatives) == 10
     first = ent._.elq_alternatives[0]
-    assert first == {"id": "E1", "title": "Paris", "score": ent._.elq_score}
+    assert first == {"id": "E1", "title": "Paris", "label": "GPE", "score": ent._.elq_score}
+    assert ent._.elq_catalogue == str(trained.get_pipe("elq_linker").index.path)
     scores = [alternative["score"] for alternative in ent._.elq_alternatives]
     assert scores == sorted(scores, reverse=True)
     assert sum(scores) <= 1.0 + 1e-6  # a softmax times the probability of the mention
@@ -925,7 +926,7 @@ def test_another_catalogue_is_refused_unless_asked_for(
     other = other_index(tmp_path, catalogue_path, entity_encoder, drop_last=True)
     shutil.rmtree(project / "index")
     shutil.copytree(other.path, project / "index")
-    with pytest.raises(ELQError, match=r"E005.*9 entities.*10 entities"):
+    with pytest.raises(ELQError, match=r"E005.*holds a different catalogue"):
         spacy.load(project / "pipeline")
     nlp = spacy.load(
         project / "pipeline", config={"components.elq_linker.index_path": str(project / "index")}

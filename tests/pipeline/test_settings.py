@@ -41,6 +41,9 @@ VALUES = {
     "decoder.candidates": 3,
     "decoder.max_length": 2,
     "decoder.mention_limit": 1,
+    "decoder.only_labels": ["GPE"],
+    "decoder.only_tags": [],
+    "decoder.only_ids": ["E1", "E5"],
     "loss.linking": "binary",
     "loss.mention_weight": 5.0,
     "loss.unmarked": "negative",
@@ -123,6 +126,14 @@ def test_an_override_takes_effect_or_is_a_clear_error(name, setting, path_of):
     # and it is what is saved
     section = nlp.config["components"][name]
     assert functools.reduce(lambda config, key: config[key], setting.split("."), section) == value
+
+
+@pytest.mark.parametrize("setting", ["only_labels", "only_tags", "only_ids"])
+@pytest.mark.parametrize("value", ["GPE", [1], {"labels": ["GPE"]}], ids=str)
+def test_a_restriction_is_a_list_of_strings(trained_path, setting, value):
+    linker = spacy.load(trained_path).get_pipe("elq_linker")
+    with pytest.raises(ELQError, match=rf"E002.*{setting}.*null, or a list of strings"):
+        setattr(linker, setting, value)
 
 
 def test_an_override_changes_the_links(trained_path):
@@ -400,7 +411,8 @@ def to_old(config):
     places = {place: key for key, place in MOVED["elq_linker"].items() if place}
     old = {key: value for key, value in config.items() if key not in ("prior", "decoder", "loss")}
     for block in ("prior", "decoder", "loss"):
-        old.update({places[f"{block}.{k}"]: v for k, v in config[block].items() if k != "@misc"})
+        kept = {k: v for k, v in config[block].items() if f"{block}.{k}" in places}
+        old.update({places[f"{block}.{k}"]: v for k, v in kept.items()})
     return {**old, "gold_key": "gold_links", "bundle_index": False, "max_mentions": 50}
 
 

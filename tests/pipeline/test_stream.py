@@ -177,7 +177,7 @@ def test_alternatives_are_the_next_best_entities(nlp, count):
 def test_alternatives_option(trained_path):
     result = invoke(trained_path, "--alternatives", "1", stdin=QUESTION)
     (alternative,) = read_jsonl(result.stdout)[0]["links"][0]["alternatives"]
-    assert set(alternative) == {"id", "title", "score"}
+    assert set(alternative) == {"id", "title", "label", "score"}
 
 
 def test_entities_of_other_components_are_no_links(trained_path):

@@ -114,7 +114,7 @@ def test_an_index_is_built_where_none_is_given(published, tmp_path):
 
 def test_the_published_index_is_used_in_place(published, imported):
     index = spacy.load(imported).get_pipe("elq_linker").index
-    search = index.path / index.meta["files"]["search.faiss"]["name"]
+    (search,) = index.path.glob("search-*.faiss")
     assert search.samefile(published / PUBLISHED_FILES["index"])
     assert index.meta["backend"] == {"factory": "HNSW128", "efConstruction": 40, "efSearch": 16}
 

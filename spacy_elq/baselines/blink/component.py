@@ -2,7 +2,7 @@
 component suggests mentions; each is read in its text, marked, and compared with the entities of an index.
 """
 
-from typing import Any, Callable, ClassVar, Dict, Iterable, List, Optional, Sequence, Tuple
+from typing import Any, Callable, ClassVar, Dict, Iterable, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 from spacy.language import Language
@@ -16,7 +16,7 @@ from ...core.losses import Loss
 from ...core.negatives import Negatives
 from ...core.similarity import Prior
 from ...errors import ELQError, Errors, Rule
-from ...index import EntityIndex
+from ...index import AnyIndex
 from ...pipeline.annotate import ASSIGNS
 from ...pipeline.base import IndexedLinker
 from ...pipeline.batch import find_owners, to_batch
@@ -85,7 +85,7 @@ def make_elq_blink(
     negatives: Callable,
     scorer: Optional[Callable],
     mentions_key: str,
-    index_path: Optional[str],
+    index_path: Union[str, List[str], None],
     label: str,
     existing_ents: str,
 ) -> "ELQBlink":
@@ -101,7 +101,7 @@ def make_elq_blink(
     scorer (Optional[Callable]): The scoring method.
     mentions_key (str): Span group with the suggested mentions, and their probabilities in its
         `attrs["scores"]`. Mentions without probabilities count as certain.
-    index_path (Optional[str]): Folder of the index, as in `elq_linker`.
+    index_path (Union[str, List[str], None]): Folder of the index, or several, as in `elq_linker`.
     label (str): Label of entities that have none in the catalogue.
     existing_ents (str): What happens to entities set by earlier components, as in `elq_linker`.
     """
@@ -184,7 +184,8 @@ class ELQBlink(IndexedLinker):
         if not len(spans):
             return [[] for _ in docs]
         vectors = self.model.predict((docs, spans))
-        return self._link_best(index, docs, spans, vectors, log_probs)
+        with index.reading():
+            return self._link_best(index, docs, spans, vectors, log_probs)
 
     def _keep(self, docs: Sequence[Doc], spans: Array, log_probs: Array) -> Array:
         """RETURNS (Array): The suggestions that are worth a pass of the encoder, ascending."""
@@ -226,8 +227,9 @@ class ELQBlink(IndexedLinker):
         if not len(array):
             return [[] for _ in docs]
         vectors = self.model.predict((list(docs), array))
-        positions, joint = self._link(index, docs, array, vectors, np.zeros(len(array)))
-        return self._make_links(index, docs, array, positions, joint, np.ones(len(array), dtype=bool))
+        with index.reading():
+            positions, joint = self._link(index, docs, array, vectors, np.zeros(len(array)))
+            return self._make_links(index, docs, array, positions, joint, np.ones(len(array), dtype=bool))
 
     # ------------------------------------------------------------------ training
 
@@ -236,13 +238,13 @@ class ELQBlink(IndexedLinker):
         get_examples: Callable[[], Iterable[Example]],
         *,
         nlp: Optional[Language] = None,
-        index_loader: Optional[Callable[[], EntityIndex]] = None,
+        index_loader: Optional[Callable[[], AnyIndex]] = None,
     ) -> None:
         """Prepare for training: attach the index, load the encoder, check the gold links.
 
         get_examples (Callable[[], Iterable[Example]]): Gives the training examples.
         nlp (Optional[Language]): The pipeline.
-        index_loader (Optional[Callable[[], EntityIndex]]): Opens the index.
+        index_loader (Optional[Callable[[], AnyIndex]]): Opens the index.
         """
         validate_get_examples(get_examples, "ELQBlink.initialize")
         self._attach_first(index_loader)
@@ -265,6 +267,18 @@ class ELQBlink(IndexedLinker):
         examples = list(examples)
         validate_examples(examples, "ELQBlink.update")
         index = self._require_index()
+        with index.reading():
+            return self._update(index, examples, losses, drop=drop, sgd=sgd)
+
+    def _update(
+        self,
+        index: AnyIndex,
+        examples: List[Example],
+        losses: Dict[str, float],
+        *,
+        drop: float,
+        sgd: Optional[Optimizer],
+    ) -> Dict[str, float]:
         gold = collect_gold(examples, index.positions)
         known = gold.positions >= 0
         if not known.any():

@@ -108,6 +108,9 @@ class ELQTagme(HasSettings, ScoresLinks, Pipe):
         "vote_margin": _SHARE,
     }
     blocks: ClassVar[Dict[str, type]] = {"decoder": Decoder}
+    without_effect: ClassVar[Dict[str, str]] = {
+        f"decoder.only_{kind}": "the dictionary is used as a whole." for kind in ("labels", "tags", "ids")
+    }
     decoder: Decoder
 
     def __init__(
@@ -239,11 +242,12 @@ class ELQTagme(HasSettings, ScoresLinks, Pipe):
         positions = choice.of(spot)
         entities = [self.index.entity(int(choice.entities[i])) for i in positions]
         alternatives = [
-            Alternative(entity.id, entity.title, float(choice.commonness[i]))
+            Alternative(entity.id, entity.title, float(choice.commonness[i]), entity.label or self.label)
             for i, entity in zip(positions, entities, strict=True)
         ]
         best = entities[0]
-        return Link(start, end, best.id, best.title, best.label or self.label, score, alternatives)
+        label, catalogue = best.label or self.label, str(self.index.path)
+        return Link(start, end, best.id, best.title, label, score, alternatives, catalogue=catalogue)
 
     def set_annotations(self, docs: Iterable[Doc], links: List[List[Link]]) -> None:
         """Write links to the docs: entities, scores, titles and alternatives.

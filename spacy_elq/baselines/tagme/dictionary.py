@@ -1,6 +1,5 @@
 """The dictionary of anchors: which words are links and to what, and which entities are linked together."""
 
-import shutil
 from array import array
 from dataclasses import dataclass, field
 from itertools import islice
@@ -14,14 +13,14 @@ from ...catalogue import read_catalogue
 from ...core.spans import ranges
 from ...corpora import Question, guess_format, read_anchors, read_questions
 from ...errors import ELQError, Errors
-from ...index.records import POPULARITY, ROLES, Records, write_records
-from ...index.store import commit, read_meta, work_folder
+from ...index.build import making
+from ...index.database import DATABASE, Damaged, Database
+from ...index.files import WORK, find_files, publish
 from ...names import entity_names, normalize_name
 from ...types import Array, Entity
 from .spotting import enumerate_runs, hash_words, name_key
 
-FORMAT = "dictionary 1"
-MESSAGES = {"missing": Errors.E071, "damaged": Errors.E072, "format": Errors.E073}
+KIND = "dictionary"
 ANCHORS, COUNTS, BEGINS, SENSES, WEIGHTS = (
     f"{stem}.npy" for stem in ("anchors", "counts", "begins", "senses", "weights")
 )
@@ -55,12 +54,13 @@ class AnchorDictionary:
     memory-mapped.
     """
 
-    def __init__(self, path: Path, meta: Dict[str, Any]) -> None:
+    def __init__(self, path: Path, database: Database) -> None:
         """Use `AnchorDictionary.open`."""
         self.path = path
-        self.meta = meta
-        files = {role: path / entry["name"] for role, entry in meta["files"].items()}
-        self._records = Records(*(files[role] for role in ROLES))
+        self._database = database
+        with database.reading():
+            self.meta: Dict[str, Any] = {key: database.get_meta(key) for key in ("catalogue", "pages")}
+            files = find_files(database)
         arrays = (ANCHORS, COUNTS, BEGINS, SENSES, WEIGHTS, INLINKS)
         mapped = [np.asarray(np.load(files[role], mmap_mode="r")) for role in arrays]
         self._keys, self._counts, self._begins, self._senses, self._weights, self._inlinks = mapped
@@ -74,7 +74,19 @@ class AnchorDictionary:
         RAISES (ELQError): If it is missing, damaged or of another format.
         """
         path = Path(path).absolute()
-        return cls(path, read_meta(path, format=FORMAT, messages=MESSAGES))
+        if not (path / DATABASE).is_file():
+            is_old = (path / "meta.json").is_file()
+            raise ELQError((Errors.E073 if is_old else Errors.E071).format(path=path))
+        try:
+            database = Database.open(path / DATABASE)
+            if database.get_meta("kind") != KIND:
+                raise ELQError(Errors.E071.format(path=path))
+            return cls(path, database)
+        except Damaged as err:
+            raise ELQError(Errors.E072.format(path=path, file=err.file, problem=err.problem)) from None
+        except FileNotFoundError as err:
+            name = Path(str(err.filename)).name
+            raise ELQError(Errors.E072.format(path=path, file=name, problem="is missing")) from None
 
     def __reduce__(self) -> Any:
         """Pickle the path, not the data: another process maps the same pages."""
@@ -82,7 +94,7 @@ class AnchorDictionary:
 
     def __len__(self) -> int:
         """RETURNS (int): The number of entities."""
-        return len(self._records)
+        return len(self._database)
 
     @property
     def stamp(self) -> Dict[str, Any]:
@@ -96,11 +108,15 @@ class AnchorDictionary:
 
     def entity(self, position: int) -> Entity:
         """RETURNS (Entity): The entity at a position."""
-        return self._records.get(position)
+        return self._database.get(position)
 
     def positions(self, ids: Sequence[str]) -> Array:
         """RETURNS (Array): (ids,) the position of each id, or -1 for an unknown one."""
-        return self._records.positions(ids)
+        return self._database.positions(ids)
+
+    def ids(self) -> List[str]:
+        """RETURNS (List[str]): The ids of all entities, by position."""
+        return self._database.ids()[0]
 
     def find(self, keys: Array) -> Array:
         """RETURNS (Array): (keys,) the anchor of each key (see `name_key`), or -1."""
@@ -194,16 +210,16 @@ def build_dictionary(
     RETURNS (Tuple[AnchorDictionary, DictionaryReport]): The dictionary, and what went into it.
     """
     report = DictionaryReport()
-    work = work_folder(output)
-    try:
+    with making(Path(output).absolute()) as path:
         links = _Links()
-        _, digest = write_records(links.add_names(read_catalogue(catalogue)), work)
+        work = Database.create(path)
+        digest = work.fill(links.add_names(read_catalogue(catalogue)))
         links.add_anchors(tqdm(read_anchors(anchors), desc="Anchors", disable=not progress), report)
         if report.anchors == report.unknown or links.is_empty():
             ids = ", ".join(report.examples)
             problem = f"their entities are not in {catalogue}, such as {ids}" if ids else "there is none"
             raise ELQError(Errors.E075.format(path=anchors, problem=problem))
-        keys, begins, senses, weights = links.gather(np.load(work / POPULARITY))
+        keys, begins, senses, weights = links.gather(work.popularity())
         questions = (x for path in sentences for x in read_questions(path, format=guess_format(path)))
         bar = tqdm(questions, desc="Sentences", unit=" sentences", disable=not progress)
         plain, inlinks = _read_sentences(bar, links.positions, keys, report)
@@ -216,14 +232,11 @@ def build_dictionary(
             WEIGHTS: weights,
             INLINKS: inlinks,
         }
+        files = {role: path.with_name(f"{WORK}-{role}") for role in arrays}
         for role, values in arrays.items():
-            np.save(work / role, values)
-        commit(
-            output, work, {"format": FORMAT, "catalogue": digest, "pages": report.pages}, [*ROLES, *arrays]
-        )
-    except BaseException:
-        shutil.rmtree(work, ignore_errors=True)
-        raise
+            np.save(files[role], values)
+        work.set_meta(kind=KIND, catalogue=digest, pages=report.pages)
+        publish(path.parent, work, files)
     return AnchorDictionary.open(output), report
 
 

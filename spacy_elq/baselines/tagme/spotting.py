@@ -11,8 +11,7 @@ import numpy as np
 from spacy.attrs import IDX
 from spacy.tokens import Doc
 
-from ...index.records import hash_text
-from ...names import find_words, normalize_name
+from ...names import find_words, hash_text, normalize_name
 from ...types import Array
 
 _FACTOR = 0x9E3779B97F4A7C15
