@@ -150,7 +150,7 @@ def probe(folder: Path, queries: Path, truth: Path) -> None:
     faiss.omp_set_num_threads(1)
     loaded = np.load(queries)
     asked, names, expected = loaded["vectors"], loaded["names"][:PROBED].tolist(), np.load(truth)
-    before, begin = _memory(), time.perf_counter()
+    before, begin = resident(), time.perf_counter()
     index = EntityIndex.open(folder)
     index.search(asked[:1], K)
     load_seconds = time.perf_counter() - begin
@@ -161,7 +161,7 @@ def probe(folder: Path, queries: Path, truth: Path) -> None:
         index.match_names([name])
         for position in positions.tolist():
             index.entity(position)
-    grown = {key: (value - before[key]) / MB for key, value in _memory().items()}
+    grown = {key: (value - before[key]) / MB for key, value in resident().items()}
     found += list(index.search(asked[PROBED:], K)[0])
     hits = [np.isin(own, wanted).mean() for own, wanted in zip(found, expected, strict=True)]
     sizes = {role: entry["bytes"] / MB for role, entry in index.meta["files"].items()}
@@ -235,7 +235,7 @@ def _chunks(vectors: Array, size: int = 65536) -> Iterator[Array]:
         yield vectors[begin : begin + size]
 
 
-def _memory() -> Dict[str, int]:
+def resident() -> Dict[str, int]:
     """RETURNS (Dict[str, int]): Bytes of this process that are resident: anonymous, and of mapped files."""
     lines = (line.split() for line in Path("/proc/self/status").read_text().splitlines())
     return {key[:-1]: int(rest[0]) * 1024 for key, *rest in lines if key in ("RssAnon:", "RssFile:")}

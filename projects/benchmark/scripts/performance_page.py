@@ -28,6 +28,55 @@ LARGE_GOALS = {
     "recall_at_10": "recall@10 of the default back end, {entities:,} entities",
     "resident_mb": "its resident memory in MB (goal: under 3,000)",
 }
+LIVING_GOALS = {
+    "open_ms": "ms to open the index, {entities:,} entities (goal: under 50)",
+    "add_ms": "ms to add an entity (goal: at most {limit}, 1.5 x encoding it + 20)",
+    "bulk": "entities/s, added {bulk} at a time / encoded only (goal: at least 0.8)",
+    "changes_1": "search with 1 % changes / without, 1 query (goal: at most 1.15)",
+    "changes_192": "search with 1 % changes / without, 192 queries (goal: at most 1.15)",
+    "recall": "lowest recall@10 of a restricted search (goal: at least 0.99)",
+    "restricted": "highest time of a restricted search / an unrestricted one (goal: at most 2)",
+    "plain_mb": "resident memory in MB after 1,000 searches",
+    "building": "time to build the index / with spacy-elq 0.2 (goal: at most 1.5)",
+}
+CHANGED_COLUMNS = {
+    "share": "entities changed",
+    "changes": "rows added or removed",
+    "queries": "queries per call",
+    "plain_ms": "ms without changes",
+    "ms": "ms with changes",
+    "ratio": "ratio",
+}
+RESTRICTED_COLUMNS = {
+    "share": "entities that count",
+    "queries": "queries per call",
+    "recall_at_10": "recall@10",
+    "plain_ms": "ms unrestricted",
+    "ms": "ms restricted",
+    "ratio": "ratio",
+    "first_ms": "ms, first time",
+}
+SOAK_COLUMNS = {
+    "minutes": "minutes",
+    "writers": "writers",
+    "readers": "readers",
+    "pipeline": "pipeline",
+    "kills": "kills",
+    "changes": "changes",
+    "compactions": "compactions",
+    "searches": "searches",
+    "links": "texts linked",
+    "errors": "errors",
+}
+KILL_COLUMNS = {
+    "command": "command",
+    "kills": "kills",
+    "old": "index as before",
+    "new": "index complete",
+    "shards_kept": "shards kept",
+    "errors": "errors",
+}
+FLIP_COLUMNS = {"file": "file", "found": "found", "harmless": "harmless", "missed": "missed"}
 INDEX_COLUMNS = {
     "factory": "factory string",
     "widths": "settings",
@@ -75,6 +124,7 @@ def main(
         backends=index_table(real),
         synthetic=index_table(synthetic),
         sharing=column_table(SHARING_COLUMNS, sharing),
+        **living_tables(results),
     )
     page.parent.mkdir(parents=True, exist_ok=True)
     page.write_text(text, encoding="utf8")
@@ -185,6 +235,43 @@ def curve_table(rows: List[Row], key: str, unit: str) -> str:
         for own in row[key]
     ]
     return table(("pipeline", "precision", unit, f"{unit}/s"), lines)
+
+
+def living_tables(results: Path) -> Dict[str, str]:
+    """RETURNS (Dict[str, str]): What `page.md` says about catalogues that change."""
+    (living,) = read_records(results, "living") or [{}]
+    (kills,) = read_records(results, "kills") or [[]]
+    (flips,) = read_records(results, "flips") or [{}]
+    counted = [{**row, "errors": len(row["errors"])} for row in kills]
+    return {
+        "living_goals": table(("", "measured"), living_goals(living)),
+        "changed": column_table(CHANGED_COLUMNS, _percent(living.get("changes", []))),
+        "restricted": column_table(RESTRICTED_COLUMNS, _percent(living.get("restricted", []))),
+        "soak": column_table(SOAK_COLUMNS, read_records(results, "soak")),
+        "kills": column_table(KILL_COLUMNS, counted),
+        "flips": column_table(FLIP_COLUMNS, flips.get("files", [])),
+    }
+
+
+def living_goals(record: Row) -> List[Tuple[str, str]]:
+    """RETURNS (List[Tuple[str, str]]): The goals, and what was measured of an index that changes."""
+    one, many = record.get("adding_one", {}), record.get("adding_many", {})
+    restricted = record.get("restricted", [])
+    found = {**record.get("opening", {}), **record.get("memory", {}), **one}
+    found |= {"bulk": many.get("ratio"), "building": record.get("building", {}).get("ratio")}
+    found |= {f"changes_{row['queries']}": row["ratio"] for row in record.get("changes", [])[:2]}
+    found["recall"] = min((row["recall_at_10"] for row in restricted), default=None)
+    found["restricted"] = max((row["ratio"] for row in restricted), default=None)
+    filled = {
+        "entities": record.get("entities", 0),
+        "limit": show(one.get("limit_ms"), digits=0),
+        "bulk": f"{many.get('entities', 0):,}",
+    }
+    return [(text.format(**filled), show(found.get(key))) for key, text in LIVING_GOALS.items()]
+
+
+def _percent(rows: List[Row]) -> List[Row]:
+    return [{**row, "share": f"{100 * row['share']:g} %"} for row in rows]
 
 
 def index_table(rows: List[Row]) -> str:
