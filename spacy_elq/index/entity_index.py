@@ -23,7 +23,7 @@ from .within import Subset, Within, find_among, find_subset
 # the vectors of all their candidates are in memory at once
 _QUERIES_AT_ONCE = 128
 # changes are folded into the files when they are more than this share of the entities, and this many
-COMPACT_SHARE, COMPACT_FROM = 0.05, 1000
+COMPACT_SHARE, COMPACT_FROM = 0.02, 1000
 _TRIES = 100
 _KNOWN_SUBSETS = 64
 
