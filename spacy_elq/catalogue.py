@@ -6,13 +6,12 @@ from difflib import get_close_matches
 from numbers import Integral, Real
 from pathlib import Path
 from reprlib import Repr
-from typing import Any, Dict, Iterator, Mapping, Optional, Set, Union
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Set, Union
 
 from .errors import ELQError, Errors, Warnings
 from .types import Entity
 
 PUBLISHED_IDS = ("wikidata", "title", "curid")
-_to_json = json.JSONEncoder(ensure_ascii=False).encode
 FIELDS = ("id", "title", "description", "aliases", "label", "tags", "ids", "popularity")
 # a value in a message: what is too long or too deep becomes "..."
 _show = Repr()
@@ -79,12 +78,18 @@ def check_entity(record: Any, where: str, *, warned: Optional[Set[str]] = None) 
     _check_lists(record, where)
     entity = entity_from_dict({**record, "popularity": _check_popularity(record, where)})
     try:
-        _to_json(entity_to_dict(entity)).encode("utf8")
+        "".join(_texts(entity)).encode("utf8")
     except UnicodeEncodeError as err:
         problem = f"text that is not valid Unicode ({err.reason})"
         raise _error(where, problem, ascii(err.object[err.start : err.end])) from None
     _warn_unknown(record, where, set() if warned is None else warned)
     return entity
+
+
+def _texts(entity: Entity) -> List[str]:
+    """RETURNS (List[str]): All that is text in an entity."""
+    own = [entity.id, entity.title, entity.description, entity.label, *entity.aliases, *entity.tags]
+    return [*own, *entity.ids, *entity.ids.values()]
 
 
 def entity_from_dict(record: Dict[str, Any]) -> Entity:

@@ -10,6 +10,9 @@ from .types import Entity
 _WORD = re.compile(r"\w+")
 _ARTICLES = ("the", "a", "an")
 _SHORTEST_SKELETON = 3
+_NO_VOWELS = str.maketrans("", "", "aeiouhwy")
+_RUN = re.compile(r"([^\W\d])\1+")  # of letters, not digits
+_MARK = re.compile(r"\s*\([^()]*\)$")
 
 
 def normalize_name(text: str) -> str:
@@ -50,8 +53,7 @@ def skeleton(name: str) -> str:
     RETURNS (str): The skeleton, or "" where it is too short to tell names apart.
     """
     joined = name.replace(" ", "")
-    bare = joined[:1] + re.sub(r"[aeiouhwy]", "", joined[1:])
-    collapsed = re.sub(r"([^\W\d])\1+", r"\1", bare)  # letters, not digits
+    collapsed = _RUN.sub(r"\1", joined[:1] + joined[1:].translate(_NO_VOWELS))
     return collapsed if len(collapsed) >= _SHORTEST_SKELETON else ""
 
 
@@ -60,7 +62,7 @@ def entity_names(entity: Entity) -> Set[str]:
     it apart (in parentheses or behind a comma), and its aliases.
     """
     title = entity.title
-    names = [title, re.sub(r"\s*\([^()]*\)$", "", title), title.split(",")[0], *entity.aliases]
+    names = {title, _MARK.sub("", title), title.split(",")[0], *entity.aliases}
     return {name for name in map(normalize_name, names) if name}
 
 

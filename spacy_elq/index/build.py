@@ -98,7 +98,7 @@ def describe_encoder(encoder: Encoder, folder: Path) -> Dict[str, Any]:
 def fill_database(path: Path, entities: Iterable[Entity], encoder: Mapping[str, Any]) -> Database:
     """RETURNS (Database): A new database with entities; their vectors will be a file of as many rows."""
     database = Database.create(path)
-    with database.writing():
+    with database.filling():
         catalogue = database.fill(entities)
         database.set_meta(catalogue=catalogue, encoder=dict(encoder), base={"next": database.counters().next})
         database.set_array("popularity", database.popularity())
@@ -109,7 +109,8 @@ def open_catalogue(catalogue: Path) -> Database:
     """RETURNS (Database): The entities of a catalogue, in a temporary file that goes with the process."""
     folder = tempfile.TemporaryDirectory(prefix="spacy-elq-")
     database = Database.create(Path(folder.name) / DATABASE)
-    database.fill(read_catalogue(catalogue))
+    with database.filling():
+        database.fill(read_catalogue(catalogue))
     database.keep_alive = folder
     return database
 

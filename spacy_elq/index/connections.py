@@ -112,6 +112,31 @@ class Connections:
                 _end(session, connection)
             _fold_log(connection)
 
+    @contextmanager
+    def filling(self) -> Iterator[Connection]:
+        """Fill a database that nobody else has open. All is written once, without the log: if the block
+        fails, the file is of no use any more.
+
+        YIELDS (Connection): The connection of this thread; `reading` and `writing` inside use it.
+        """
+        session = self._session()
+        with session.lock, translate_errors(self.path, is_writing=True):
+            connection = self._open(session)
+            for setting in ("synchronous = OFF", "journal_mode = OFF"):
+                connection.execute(f"PRAGMA {setting}")
+            connection.execute("BEGIN IMMEDIATE")
+            session.is_writing = True
+            try:
+                yield connection
+                connection.execute("COMMIT")
+            finally:
+                session.is_writing = False
+                _end(session, connection)
+            for setting in ("synchronous = FULL", "journal_mode = WAL"):
+                connection.execute(f"PRAGMA {setting}")
+            with self.path.open("rb") as file_:
+                os.fsync(file_.fileno())
+
     @property
     def current(self) -> Optional[Connection]:
         """RETURNS (Optional[Connection]): The connection of this thread, if it is inside of `reading` or

@@ -100,6 +100,7 @@ class Database:
         self.connections = Connections(self.path)
         self.reading = self.connections.reading
         self.writing = self.connections.writing
+        self.filling = self.connections.filling
 
     @classmethod
     def open(cls, path: Path) -> "Database":
@@ -205,21 +206,6 @@ class Database:
             if row[-1] != _digest(*row[:-1]):
                 raise Damaged(self.path, f"has a damaged entity at position {row[0]}")
         return [_to_entity(*row[1:-1]) for row in found]
-
-    def all(self, *, size: int = _ROWS) -> Iterator[Tuple[int, Entity]]:
-        """YIELDS (Tuple[int, Entity]): Every position and its entity, ascending; read in pieces."""
-        last = -1
-        while True:
-            with self.reading() as connection:
-                rows = connection.execute(
-                    "SELECT position, id, title, label, popularity, rest FROM entities WHERE position > ? "
-                    "ORDER BY position LIMIT ?",
-                    [last, size],
-                ).fetchall()
-            if not rows:
-                return
-            yield from ((row[0], _to_entity(*row[1:])) for row in rows)
-            last = rows[-1][0]
 
     def heads(self, positions: Array) -> List[Tuple[str, str, str]]:
         """RETURNS (List[Tuple[str, str, str]]): Id, title and label of entities, in one statement."""
@@ -382,13 +368,13 @@ class Database:
         def rows() -> Iterator[Tuple]:
             nonlocal total, count
             for position, entity in enumerate(entities):
-                record = entity_to_dict(entity)
-                digest.update(_to_json(record).encode("utf8") + b"\n")
+                line, rest = _to_texts(entity_to_dict(entity))
+                digest.update(line.encode("utf8") + b"\n")
                 own = _name_table_keys(entity)
                 keys.extend(own)
                 bearers.extend([position] * len(own))
                 tags.extend((tag, position) for tag in set(entity.tags))
-                row = _to_row(position, entity, record)
+                row = _to_row(position, entity, rest)
                 total, count = (total + row[-1]) % _SUM, position + 1
                 yield row
 
@@ -416,7 +402,7 @@ class Database:
             state = self.counters()
             self.remove([entity.id for entity in entities])
             after = self.counters()
-            rows = [_to_row(state.next + i, x, entity_to_dict(x)) for i, x in enumerate(entities)]
+            rows = [_to_row(state.next + i, x, _to_texts(entity_to_dict(x))[1]) for i, x in enumerate(entities)]
             connection.executemany("INSERT INTO entities VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
             data = [np.ascontiguousarray(vector, dtype="float32").tobytes() for vector in vectors]
             changes = [(r[0], own, _digest(r[0], own)) for r, own in zip(rows, data, strict=True)]
@@ -506,11 +492,6 @@ class Database:
         """Note that the vectors of a shard are complete."""
         with self.writing() as connection:
             connection.execute("INSERT OR IGNORE INTO shards VALUES (?)", [first])
-
-    def drop_shards(self) -> None:
-        """Forget about shards: the vectors are complete, or begun anew."""
-        with self.writing() as connection:
-            connection.execute("DELETE FROM shards")
 
 
 def check_database(database: Database) -> List[str]:
@@ -652,9 +633,17 @@ def _ranges(begins: Array, counts: Array) -> Array:
     return np.arange(counts.sum()) + np.repeat(begins - (np.cumsum(counts) - counts), counts)
 
 
-def _to_row(position: int, entity: Entity, record: Dict[str, Any]) -> Tuple:
-    """RETURNS (Tuple): The row of an entity, also given as `record`."""
-    rest = _to_json({key: value for key, value in record.items() if key not in _COLUMNS})
+def _to_texts(record: Dict[str, Any]) -> Tuple[str, str]:
+    """RETURNS (Tuple[str, str]): A record in JSON, and the fields of it that have no column of their own. Each
+    value is encoded once: descriptions are long.
+    """
+    fields = {key: f'"{key}": {_to_json(value)}' for key, value in record.items()}
+    rest = [text for key, text in fields.items() if key not in _COLUMNS]
+    return f"{{{', '.join(fields.values())}}}", f"{{{', '.join(rest)}}}"
+
+
+def _to_row(position: int, entity: Entity, rest: str) -> Tuple:
+    """RETURNS (Tuple): The row of an entity, of which `rest` has the fields without a column."""
     row = (position, entity.id, entity.title, entity.label, float(entity.popularity), rest)
     return (*row, _digest(*row))
 

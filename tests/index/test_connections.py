@@ -55,6 +55,24 @@ def test_what_is_read_in_a_block_is_of_one_state(connections):
     assert read(connections) == [1, 2]
 
 
+def test_a_new_database_is_filled_without_a_log_and_has_one_afterwards(connections):
+    with connections.filling():
+        write(connections, *range(2, 5000))
+        assert log_size(connections) == 0
+    assert read(connections) == list(range(1, 5000))
+    with connections.writing() as connection:
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
+
+
+def test_a_database_whose_filling_failed_can_be_closed(connections):
+    with pytest.raises(ZeroDivisionError), connections.filling():
+        write(connections, 2)
+        raise ZeroDivisionError
+    connections.close()
+    assert connections.current is None
+
+
 def test_what_is_written_counts_from_the_end_of_the_block(connections):
     other = Connections(connections.path)
     with connections.writing():

@@ -213,7 +213,8 @@ def build_dictionary(
     with making(Path(output).absolute()) as path:
         links = _Links()
         work = Database.create(path)
-        digest = work.fill(links.add_names(read_catalogue(catalogue)))
+        with work.filling():
+            digest = work.fill(links.add_names(read_catalogue(catalogue)))
         links.add_anchors(tqdm(read_anchors(anchors), desc="Anchors", disable=not progress), report)
         if report.anchors == report.unknown or links.is_empty():
             ids = ", ".join(report.examples)
