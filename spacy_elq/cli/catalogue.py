@@ -68,8 +68,7 @@ def catalogue_cli(
     Its popularity is its number of sitelinks; "ids" has its Wikipedia title and Freebase id. The dump is read
     as a stream. An interrupted run continues with the same command: finished entities are kept in
     OUTPUT.partial. A compressed file cannot be entered in the middle, so the dump is decompressed from the
-    beginning again, but lines that were read are not parsed: getting back to the same place takes about two
-    thirds of the time with .bz2, a quarter with .gz.
+    beginning again, but lines that were read are not parsed.
 
     Table: the first row names the columns. By default, columns are used that have the names of the fields.
 
