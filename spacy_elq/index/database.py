@@ -402,7 +402,9 @@ class Database:
             state = self.counters()
             self.remove([entity.id for entity in entities])
             after = self.counters()
-            rows = [_to_row(state.next + i, x, _to_texts(entity_to_dict(x))[1]) for i, x in enumerate(entities)]
+            rows = [
+                _to_row(state.next + i, x, _to_texts(entity_to_dict(x))[1]) for i, x in enumerate(entities)
+            ]
             connection.executemany("INSERT INTO entities VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
             data = [np.ascontiguousarray(vector, dtype="float32").tobytes() for vector in vectors]
             changes = [(r[0], own, _digest(r[0], own)) for r, own in zip(rows, data, strict=True)]
@@ -634,8 +636,8 @@ def _ranges(begins: Array, counts: Array) -> Array:
 
 
 def _to_texts(record: Dict[str, Any]) -> Tuple[str, str]:
-    """RETURNS (Tuple[str, str]): A record in JSON, and the fields of it that have no column of their own. Each
-    value is encoded once: descriptions are long.
+    """RETURNS (Tuple[str, str]): A record in JSON, and those of its fields that have no column. Each value is
+    encoded once: descriptions are long.
     """
     fields = {key: f'"{key}": {_to_json(value)}' for key, value in record.items()}
     rest = [text for key, text in fields.items() if key not in _COLUMNS]

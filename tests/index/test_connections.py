@@ -66,9 +66,8 @@ def test_a_new_database_is_filled_without_a_log_and_has_one_afterwards(connectio
 
 
 def test_a_database_whose_filling_failed_can_be_closed(connections):
-    with pytest.raises(ZeroDivisionError), connections.filling():
-        write(connections, 2)
-        raise ZeroDivisionError
+    with pytest.raises(ELQError, match="E031"), connections.filling() as connection:
+        connection.execute("nonsense")
     connections.close()
     assert connections.current is None
 
