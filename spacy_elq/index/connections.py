@@ -102,14 +102,8 @@ class Connections:
                 raise ELQError(Errors.E169.format(path=self.path.parent))
             if self.is_read_only:
                 raise ELQError(Errors.E160.format(path=self.path.parent))
-            connection.execute("BEGIN IMMEDIATE")
-            session.is_writing = True
-            try:
+            with _changing(session, connection):
                 yield connection
-                connection.execute("COMMIT")
-            finally:
-                session.is_writing = False
-                _end(session, connection)
             _fold_log(connection)
 
     @contextmanager
@@ -124,14 +118,8 @@ class Connections:
             connection = self._open(session)
             for setting in ("synchronous = OFF", "journal_mode = OFF"):
                 connection.execute(f"PRAGMA {setting}")
-            connection.execute("BEGIN IMMEDIATE")
-            session.is_writing = True
-            try:
+            with _changing(session, connection):
                 yield connection
-                connection.execute("COMMIT")
-            finally:
-                session.is_writing = False
-                _end(session, connection)
             for setting in ("synchronous = FULL", "journal_mode = WAL"):
                 connection.execute(f"PRAGMA {setting}")
             with self.path.open("rb") as file_:
@@ -263,6 +251,19 @@ def translate_errors(path: Path, *, is_writing: bool = False) -> Iterator[None]:
         raise Damaged(path, f"cannot be read ({err})") from None
     except (sqlite3.DatabaseError, UnicodeDecodeError) as err:  # its messages quote what it has read
         raise Damaged(path, f"cannot be read ({err})") from None
+
+
+@contextmanager
+def _changing(session: _Session, connection: Connection) -> Iterator[None]:
+    """What is written inside is committed at the end of the block, or dropped if it fails."""
+    connection.execute("BEGIN IMMEDIATE")
+    session.is_writing = True
+    try:
+        yield
+        connection.execute("COMMIT")
+    finally:
+        session.is_writing = False
+        _end(session, connection)
 
 
 def _end(session: _Session, connection: Connection) -> None:

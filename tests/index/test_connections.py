@@ -65,11 +65,10 @@ def test_a_new_database_is_filled_without_a_log_and_has_one_afterwards(connectio
         assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
 
 
-def test_a_database_whose_filling_failed_can_be_closed(connections):
+def test_a_filling_that_fails_ends_its_transaction(connections):
     with pytest.raises(ELQError, match="E031"), connections.filling() as connection:
         connection.execute("nonsense")
-    connections.close()
-    assert connections.current is None
+    assert connections.current is None, "its transaction has ended"
 
 
 def test_what_is_written_counts_from_the_end_of_the_block(connections):
