@@ -26,6 +26,11 @@ def questions():
     }
 
 
+@pytest.fixture(scope="module")
+def nothing():
+    return list(read_questions(ASSETS / "questions" / "nothing.txt", format="marked"))
+
+
 def ids_of(question):
     return {span.id for span in question.spans}
 
@@ -66,10 +71,9 @@ def test_every_gold_link_fits_the_tokens(questions, part):
     assert len(docs) == len(questions[part])
 
 
-def test_no_question_stands_there_twice(questions):
-    texts = Counter(
-        " ".join(question.text.lower().split()) for part in questions.values() for question in part
-    )
+def test_no_question_stands_there_twice(questions, nothing):
+    every_part = [*questions.values(), nothing]
+    texts = Counter(" ".join(question.text.lower().split()) for part in every_part for question in part)
     assert [text for text, count in texts.items() if count > 1] == []
 
 
@@ -90,6 +94,12 @@ def test_questions_of_kind_none_and_only_they_have_no_entity(questions):
     for part in questions.values():
         for question in part:
             assert (question.kind == "none") == (not question.spans), question
+
+
+def test_texts_about_nothing_are_many_and_have_no_entity(nothing):
+    assert len(nothing) >= 300
+    assert {question.kind for question in nothing} == {"query", "chat", "small talk"}
+    assert [question.text for question in nothing if question.spans] == []
 
 
 def test_much_of_the_test_set_is_about_entities_that_training_never_saw(questions):
