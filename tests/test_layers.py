@@ -20,7 +20,7 @@ LAYERS = [
 ]
 # the same inside of each package
 INSIDE = {
-    "core": [{"spans", "losses", "decode", "negatives", "similarity"}],
+    "core": [{"calibration", "spans", "losses", "decode", "negatives", "similarity"}],
     "model": [
         {"prefix", "recipe", "wordpieces"},
         {"transformer"},
@@ -63,13 +63,18 @@ INSIDE = {
     "baselines": [{"blink", "tagme"}, {"spacy_kb"}],
     "baselines.blink": [{"boundaries", "marking"}, {"context", "extractor"}, {"component"}],
     "baselines.tagme": [{"spotting"}, {"dictionary"}, {"component"}],
-    "evaluation": [{"curve", "pipelines"}, {"metrics", "speed", "thresholds", "recall"}, {"report"}],
+    "evaluation": [
+        {"chart", "compare", "explained", "pipelines"},
+        {"blocks", "confidence", "curve", "metrics", "speed", "thresholds", "recall"},
+        {"page"},
+        {"report"},
+    ],
     "cli": [{"_util"}, {"*"}],
 }
 # … but for these
 NEIGHBOURS = {("catalogue", "names")}
 # arithmetic sees arrays, nothing else
-ARRAYS_ONLY = {f"core.{name}" for name in ("spans", "losses", "decode", "negatives", "similarity")}
+ARRAYS_ONLY = {f"core.{name}" for layer in INSIDE["core"] for name in layer}
 NOT_ARRAYS = {"spacy", "spacy_transformers", "thinc", "torch", "transformers", "faiss"}
 # heavy libraries, each in one place
 HOMES = {

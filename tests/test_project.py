@@ -81,7 +81,7 @@ def test_all_runs_to_the_final_table_and_then_skips_everything(project, own_enco
     vectors.close()  # SQLite keeps files beside a database that is open
     assert (encoder["norm"], encoder["aliases"], encoder["max_length"]) == (4.0, True, 48)
     assert (
-        "WRONG" not in (project / "metrics" / "test.html").read_text(encoding="utf8")
+        'class="badge wrong"' not in (project / "metrics" / "test.html").read_text(encoding="utf8")
         or metrics["weak"]["f"] < 1
     )
     second = run(project, own_encoder, "all")

@@ -71,6 +71,11 @@ def predictions_path(metrics_path: Path) -> Path:
     return metrics_path.with_suffix(".linked.spacy")
 
 
+def explained_path(metrics_path: Path) -> Path:
+    """RETURNS (Path): The file with the explanations of a metrics file, one per question, if there is one."""
+    return metrics_path.with_suffix(".explained.jsonl")
+
+
 def _measure(examples: List[Example], linker: Linker) -> Dict[str, Any]:
     counts = count_links(examples, links=linker.link_gold(examples))
     weak = counts["weak"]

@@ -1,52 +1,30 @@
 """The report of an evaluation: a table, and a page with every question."""
 
-from html import escape
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 import spacy
-from spacy import displacy
 from spacy.tokens import Doc
+from spacy.training import Example
 
-from ..corpora.base import KIND
 from ..corpora.gold import gold_spans
 from ..errors import ELQError, Errors
 from ..files import check_file, check_output, check_text, parse_json, replace_file
-from ..pipeline.scorer import METRICS, is_linked, is_weak_match, match, mention_of
-from .curve import STYLE, draw_training, read_log
-from .metrics import predictions_path
+from ..index import EntityIndex
+from ..pipeline.scorer import METRICS
+from .blocks import draw_question, draw_table
+from .compare import ComparedQuestion, collect_titles, compare, look_up_titles
+from .confidence import draw_confidence
+from .curve import draw_training, read_log
+from .explained import Explanation, read_explained
+from .metrics import explained_path, predictions_path
+from .page import draw_filters, draw_page, find_kinds
 from .pipelines import read_docs
+from .thresholds import judge_links
 
-COLORS = {"RIGHT": "#b6e3b6", "WRONG": "#f5b7b1", "GOLD": "#cfe2f3"}
 SCHEMES = ("http", "https")
-# the parts of an address that an id may have
-_SAFE = "/:@!$&'()*+,;="
-_ENT = """<mark style="background: {bg}">{text} <small>{label} {link}</small></mark>"""
-_PAGE = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width">
-<meta name="color-scheme" content="light dark">
-<title>{title}</title>
-<style>
-body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }}
-figure {{ margin: 0 0 2rem }}
-figure h2 {{ font-size: 1rem; margin: 0; opacity: 0.7 }}
-mark {{ color: #111; padding: 0.3em 0.5em; border-radius: 0.35em }}
-mark small {{ font-weight: bold }}
-mark a {{ color: inherit; font-weight: normal }}
-{style}
-</style>
-</head>
-<body>
-<h1>{title}</h1>
-{curve}
-{questions}
-</body>
-</html>
-"""
+TABLE_HEADER = ("", "questions", "gold", "found", *(f"{name} {x}" for name in METRICS for x in "PRF"))
 
 
 def read_metrics(path: Path) -> Dict[str, Any]:
@@ -65,36 +43,51 @@ def read_metrics(path: Path) -> Dict[str, Any]:
 
 
 def write_html(
-    metrics_path: Path, data_path: Path, html_path: Path, *, kb_url: str, training: Optional[Path] = None
+    metrics_path: Path,
+    data_path: Path,
+    html_path: Path,
+    *,
+    kb_url: str,
+    title: Optional[str] = None,
+    training: Optional[Path] = None,
+    index_path: Optional[Path] = None,
 ) -> None:
-    """Write the page: the training curve, if there is a log, and every question, those with errors first.
+    """Write the page: scores, how far they can be trusted, the training curve, if there is a log, and every
+    question, those with errors first.
 
-    metrics_path (Path): The metrics; the linked docs are beside them.
+    metrics_path (Path): The metrics; the linked docs are beside them and, if there are any, explanations.
     data_path (Path): The gold docs.
     html_path (Path): The page.
     kb_url (str): Address of an entity, http or https, with {} in place of its id.
+    title (Optional[str]): Of the page; by default it has the name of the metrics.
     training (Optional[Path]): Log of the training; see `curve.read_log`.
+    index_path (Optional[Path]): Index to look up the titles of gold entities in that no link names.
     """
     check_kb_url(kb_url)
-    predicted = predictions_path(metrics_path)
-    check_output(html_path, metrics_path, data_path, predicted, *([training] if training else []))
+    beside = (predictions_path(metrics_path), explained_path(metrics_path))
+    check_output(html_path, metrics_path, data_path, *beside, *([training] if training else []))
+    metrics = read_metrics(metrics_path)
+    sections = {"Scores": _draw_scores(metrics)}
     curve = draw_training(read_log(training)) if training is not None else ""
-    nlp = spacy.blank("en")
-    linked, gold = read_docs(predicted, nlp), read_docs(data_path, nlp)
-    if [doc.text for doc in linked] != [doc.text for doc in gold]:
-        raise ELQError(Errors.E044.format(predicted=predicted, data=data_path, metrics=metrics_path))
-    blocks = [_render(*pair, kb_url) for pair in zip(linked, gold, strict=True)]
-    blocks.sort(key=lambda block: block[0])
-    n_right = sum(1 for is_right, _ in blocks if is_right)
-    options = {"colors": COLORS, "template": _ENT}
-    figures = [
-        f"<figure>{displacy.render(group, style='ent', manual=True, jupyter=False, options=options)}</figure>"
-        for _, group in blocks
-    ]
-    title = f"{n_right} of {len(blocks)} questions without an error"
-    html = _PAGE.format(title=title, style=STYLE if curve else "", curve=curve, questions="\n".join(figures))
+    linked, gold = _read_both(metrics_path, data_path)
+    judged = [link for pair in zip(linked, gold, strict=True) for link in judge_links(Example(*pair))]
+    if judged:
+        sections["Confidence"] = draw_confidence(judged)
+    if curve:
+        sections["Training"] = curve
+    questions = _compare_all(linked, gold, index_path)
+    explanations = _read_explanations(metrics_path, data_path, linked)
+    sections["Questions"] = _draw_questions(questions, explanations, kb_url)
+    html = draw_page(title or f"Entity linking: {metrics_path.stem}", sections)
     with replace_file(html_path) as new:
         new.write_text(html, encoding="utf8")
+
+
+def describe(metrics: Dict[str, Any]) -> str:
+    """RETURNS (str): What goes below the table of scores."""
+    threshold = metrics["threshold"]
+    chosen = "" if threshold is None else f"Threshold {threshold:.4f}. "  # spaCy's own linker has none
+    return f"gold, found: links. {chosen}{metrics['questions_per_second']:.0f} questions/s on this machine."
 
 
 def check_kb_url(kb_url: str) -> None:
@@ -120,28 +113,49 @@ def metrics_table(metrics: Dict[str, Any]) -> List[Tuple[str, ...]]:
     ]
 
 
-def _render(found: Doc, gold: Doc, kb_url: str) -> Tuple[bool, List[Dict[str, Any]]]:
-    """RETURNS (Tuple[bool, List[Dict[str, Any]]]): Whether all links are right, and what displaCy shows."""
-    right = [mention_of(span) for span in gold_spans(gold)]
-    ents = [ent for ent in found.ents if is_linked(ent)]
-    links = [mention_of(ent) for ent in ents]
-    pairs = match(right, links, is_weak_match)
-    hits = {p for _, p in pairs}
-    is_right = len(pairs) == len(right) == len(links)
-    kind = escape(str(gold.user_data.get(KIND, "")))  # displaCy does not escape titles
-    shown = [
-        _ent(start, end, "RIGHT" if i in hits else "WRONG", id_, ents[i]._.elq_title or "", kb_url)
-        for i, (start, end, id_) in enumerate(links)
-    ]
-    blocks = [{"text": found.text, "ents": shown, "title": None if is_right else kind}]
-    if not is_right:
-        wanted = [_ent(start, end, "GOLD", id_, "", kb_url) for start, end, id_ in sorted(right)]
-        blocks.append({"text": gold.text, "ents": wanted, "title": None})
-    return is_right, blocks
+def _draw_scores(metrics: Dict[str, Any]) -> str:
+    table = draw_table(metrics_table(metrics), TABLE_HEADER, name="Scores")
+    recall = f"Gold among the candidates: {metrics['candidates_recall']:.3f}."
+    return f"{table}\n<p>{describe(metrics)} {recall}</p>"
 
 
-def _ent(start: int, end: int, label: str, id_: str, title: str, kb_url: str) -> Dict[str, Any]:
-    # displaCy escapes the text of a doc, but nothing else
-    address = escape(kb_url.replace("{}", quote(id_, safe=_SAFE)))
-    link = f'<a href="{address}">{escape(f"{title} {id_}".strip())}</a>'
-    return {"start": start, "end": end, "label": label, "params": {"link": link}}
+def _read_both(metrics_path: Path, data_path: Path) -> Tuple[List[Doc], List[Doc]]:
+    """RETURNS (Tuple[List[Doc], List[Doc]]): The linked docs and the gold docs of the same questions."""
+    nlp, path = spacy.blank("en"), predictions_path(metrics_path)
+    linked, gold = read_docs(path, nlp), read_docs(data_path, nlp)
+    if [doc.text for doc in linked] != [doc.text for doc in gold]:
+        raise ELQError(Errors.E044.format(predicted=path, data=data_path, metrics=metrics_path))
+    return linked, gold
+
+
+def _compare_all(linked: List[Doc], gold: List[Doc], index_path: Optional[Path]) -> List[ComparedQuestion]:
+    titles = collect_titles(linked)
+    if index_path is not None:
+        index = EntityIndex.open(index_path)
+        unknown = {span.kb_id_ for doc in gold for span in gold_spans(doc)} - set(titles)
+        titles.update(look_up_titles(sorted(unknown), index))
+        index.close()
+    pairs = enumerate(zip(linked, gold, strict=True), start=1)
+    return [compare(number, found, wanted, titles) for number, (found, wanted) in pairs]
+
+
+def _read_explanations(metrics_path: Path, data_path: Path, docs: List[Doc]) -> List[Optional[Explanation]]:
+    """RETURNS (List[Optional[Explanation]]): Of each doc, None if there is no file with them."""
+    path = explained_path(metrics_path)
+    if not path.exists():
+        return [None] * len(docs)
+    explanations = read_explained(path)
+    if [explanation.text for explanation in explanations] != [doc.text for doc in docs]:
+        raise ELQError(Errors.E044.format(predicted=path, data=data_path, metrics=metrics_path))
+    return [*explanations]
+
+
+def _draw_questions(
+    questions: List[ComparedQuestion], explanations: List[Optional[Explanation]], kb_url: str
+) -> str:
+    kinds = {kind: i for i, kind in enumerate(find_kinds(questions))}
+    pairs = sorted(zip(questions, explanations, strict=True), key=lambda pair: pair[0].is_right)
+    blocks = [draw_question(q, explanation, kind=kinds[q.kind], kb_url=kb_url) for q, explanation in pairs]
+    count = sum(question.is_right for question in questions)
+    summary = f"<p>{count} of {len(questions)} questions without an error (weak match).</p>"
+    return "\n".join([summary, draw_filters(questions), *blocks])

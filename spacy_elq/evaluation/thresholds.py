@@ -76,7 +76,7 @@ def threshold_curve(examples: List[Example]) -> List[Dict[str, float]]:
         there are no links.
     """
     n_gold = _count_gold(examples)
-    counts, right, thresholds = _add_up([link for example in examples for link in _judge(example)])
+    counts, right, thresholds = _add_up([link for example in examples for link in judge_links(example)])
     columns = {"threshold": thresholds, "p": right / np.maximum(counts, 1), "r": right / n_gold}
     columns["f"] = 2 * right / (counts + n_gold)
     rows = [{name: float(values[i]) for name, values in columns.items()} for i in np.flatnonzero(counts)]
@@ -95,7 +95,7 @@ def choose_two(examples: List[Example]) -> Dict[str, float]:
         higher threshold for the best link.
     """
     n_gold = _count_gold(examples)
-    judged = [sorted(_judge(example), key=lambda link: -link[0]) for example in examples]
+    judged = [sorted(judge_links(example), key=lambda link: -link[0]) for example in examples]
     groups = [
         _add_up([link for links in judged for link in links[:1]]),
         _add_up([link for links in judged for link in links[1:]]),
@@ -130,7 +130,7 @@ def _count_gold(examples: List[Example]) -> int:
     return sum(map(len, golds)) + sum(int(e.reference.user_data.get(LOST, 0)) for e in examples)
 
 
-def _judge(example: Example) -> List[Tuple[float, bool]]:
+def judge_links(example: Example) -> List[Tuple[float, bool]]:
     """RETURNS (List[Tuple[float, bool]]): Score of every link of a doc, and whether it is right. Where
     several links could be right for one gold link, it is the best of them.
     """

@@ -161,13 +161,29 @@ def find_errors(gold: List[Mention], found: List[Mention]) -> List[Error]:
     RETURNS (List[Error]): Pairs of a gold link and a predicted one: (gold, None) is a missed mention, (None,
         found) an extra one, and both together are two mentions that overlap, with different entities.
     """
+    pairs = [
+        (None if g is None else gold[g], None if p is None else found[p]) for g, p in pair_links(gold, found)
+    ]
+    return [(g, p) for g, p in pairs if g is None or p is None or not is_weak_match(g, p)]
+
+
+def pair_links(gold: List[Mention], found: List[Mention]) -> List[Tuple[Optional[int], Optional[int]]]:
+    """Pair the gold links of a doc with the predicted ones: those that are right first, then the mentions
+    that overlap.
+
+    RETURNS (List[Tuple[Optional[int], Optional[int]]]): Pairs of a position in `gold` and one in `found`,
+        each used once, with None where there is no other.
+    """
     right = match(gold, found, is_weak_match)
-    gold = [link for i, link in enumerate(gold) if i not in {g for g, _ in right}]
-    found = [link for i, link in enumerate(found) if i not in {p for _, p in right}]
-    wrong = match(gold, found, _overlap)
-    missed = [(link, None) for i, link in enumerate(gold) if i not in {g for g, _ in wrong}]
-    extra = [(None, link) for i, link in enumerate(found) if i not in {p for _, p in wrong}]
-    return [*((gold[g], found[p]) for g, p in wrong), *missed, *extra]
+    left_gold = [g for g in range(len(gold)) if g not in {g for g, _ in right}]
+    left_found = [p for p in range(len(found)) if p not in {p for _, p in right}]
+    wrong = [
+        (left_gold[g], left_found[p])
+        for g, p in match([gold[g] for g in left_gold], [found[p] for p in left_found], _overlap)
+    ]
+    missed = [(g, None) for g in left_gold if g not in {g for g, _ in wrong}]
+    extra = [(None, p) for p in left_found if p not in {p for _, p in wrong}]
+    return [*right, *wrong, *missed, *extra]
 
 
 def is_linked(span: Span) -> bool:

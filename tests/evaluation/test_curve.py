@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from spacy.util import registry
 
 from spacy_elq.errors import ELQError
-from spacy_elq.evaluation.curve import Evaluation, draw_training, read_log, ticks
+from spacy_elq.evaluation.chart import ticks
+from spacy_elq.evaluation.curve import Evaluation, draw_training, read_log
 
 
 def evaluation(step, loss=1.0, f=50.0, **others):
