@@ -33,7 +33,7 @@ REGISTRIES = {
     "tokenizers": "For `[nlp.tokenizer]`.",
     "readers": "Corpora, for `[corpora.train]` and `[corpora.dev]`.",
     "augmenters": "For `[corpora.train.augmenter]`.",
-    "callbacks": "For `[initialize.before_init]` (`plan_training`) and `[initialize.after_init]` (the others).",
+    "callbacks": "For `[initialize.after_init]`; `plan_training` for `[initialize.before_init]`.",
     "loggers": "For `[training.logger]`.",
     "scorers": "For `[components.NAME.scorer]`.",
 }

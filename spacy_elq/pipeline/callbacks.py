@@ -2,7 +2,7 @@
 
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Union
+from typing import Any, Callable, Dict, List, Mapping, Optional, Union
 
 from spacy.language import Language
 
@@ -49,15 +49,15 @@ def freeze_layers(nlp: Language, *, components: List[str], layers: int) -> Langu
 def build_adjust_linker(
     component: str = "elq_linker",
     index: Optional[Union[str, Path, List[str]]] = None,
-    settings: Dict[str, Any] = {},
+    settings: Mapping[str, Any] = {},
 ) -> Callable[[Language], Language]:
-    """Change a linker that is sourced from a trained pipeline, where `[components]` can only say `source`: give
-    it another index, or other settings than those it was saved with.
+    """Change a linker that is sourced from a trained pipeline, for which `[components]` can say nothing but
+    `source`: give it another index, or other settings than those it was saved with.
 
     component (str): Name of the linker.
     index (Optional[Union[str, Path, List[str]]]): Folder of an index made with the same entity encoder, or
         several; without it, the linker keeps the index it has.
-    settings (Dict[str, Any]): New values, in blocks as in `[components]`; the others stay as they are.
+    settings (Mapping[str, Any]): New values, in blocks as in `[components]`; the others stay as they are.
     RETURNS (Callable[[Language], Language]): The callback.
     """
     return partial(adjust_linker, component=component, index=index, settings=settings)
@@ -68,7 +68,7 @@ def adjust_linker(
     *,
     component: str,
     index: Optional[Union[str, Path, List[str]]],
-    settings: Dict[str, Any],
+    settings: Mapping[str, Any],
 ) -> Language:
     """Give a linker another index and other settings.
 

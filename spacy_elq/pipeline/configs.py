@@ -28,8 +28,8 @@ def read_config(name: str, paths: Mapping[str, str] = {}) -> str:
     """Read a training config, comments included.
 
     name (str): Its name, such as "elq"; "finetune" is short for "elq_finetune".
-    paths (Mapping[str, str]): Values for its block [paths], such as "index". With a folder for "pipeline", the
-        language and the tokenizer are those of that pipeline.
+    paths (Mapping[str, str]): Values for its block [paths], such as "index". With a folder for "pipeline",
+        the language and the tokenizer are those of that pipeline.
     RETURNS (str): The text of the file.
     """
     configs = find_configs()

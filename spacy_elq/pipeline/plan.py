@@ -86,7 +86,7 @@ class TrainingPlan:
     def _count_steps(self, max_epochs: int, count: Callable[[], int]) -> int:
         """RETURNS (int): How many steps to train for, unless the config says it."""
         if max_epochs < 0:
-            raise ELQError(Errors.E170)
+            raise ELQError(Errors.E172)
         per_epoch = count()
         if max_epochs:
             return max_epochs * per_epoch

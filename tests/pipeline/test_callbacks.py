@@ -46,5 +46,5 @@ def test_linker_gets_settings_and_keeps_its_index(make_pipeline, index):
 
 
 def test_unknown_setting_of_the_linker_is_an_error(make_pipeline):
-    with pytest.raises(ELQError, match="E077.*decoder.treshold"):
+    with pytest.raises(ELQError, match=r"E077.*decoder\.treshold"):
         build_adjust_linker(settings={"decoder": {"treshold": 0.4}})(make_pipeline("tok2vec"))

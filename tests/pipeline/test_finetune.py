@@ -1,4 +1,4 @@
-"""`spacy train` with the shipped configs on a handful of questions, from scratch and from a trained pipeline."""
+"""`spacy train` with the shipped configs on a handful of questions: from scratch, and going on."""
 
 import shutil
 
@@ -88,7 +88,9 @@ def test_few_questions_get_past_the_warm_up_and_the_end_is_evaluated(finetuned):
 
 
 def test_settings_and_index_are_those_of_the_trained_pipeline(finetuned, trained_path):
-    before, after = (spacy.load(path).get_pipe("elq_linker") for path in (trained_path, finetuned[0] / "model-best"))
+    before, after = (
+        spacy.load(path).get_pipe("elq_linker") for path in (trained_path, finetuned[0] / "model-best")
+    )
     assert after.settings == before.settings
     assert after.index.path == before.index.path
     nlp = spacy.load(finetuned[0] / "model-best")
@@ -125,9 +127,7 @@ def test_training_that_only_does_harm_is_reported(tmp_path, config, gold_docs, t
     assert links_of(best(gold_docs[0].text)) == links_of(spacy.load(trained_path)(gold_docs[0].text))
 
 
-def test_thirty_questions_are_enough_for_training_from_scratch(
-    tmp_path, encoder_path, index, gold_docs
-):
+def test_thirty_questions_are_enough_for_training_from_scratch(tmp_path, encoder_path, index, gold_docs):
     docs = [*gold_docs, *gold_docs[:10]]
     paths = {"paths.encoder": encoder_path, "paths.index": index.path, "initialize.after_init.layers": 0}
     printed = run_train(find_configs()["elq"], tmp_path / "training", docs, **paths)

@@ -59,14 +59,16 @@ def test_other_learning_rates_are_left_alone(rate):
     assert fit(28, rate=rate) == {"max_epochs": 0, "max_steps": 168, "eval_frequency": 28}
 
 
-@pytest.mark.parametrize("length", [{"max_epochs": 4}, {"max_steps": 300}, {"max_epochs": -1, "max_steps": 9}])
+@pytest.mark.parametrize(
+    "length", [{"max_epochs": 4}, {"max_steps": 300}, {"max_epochs": -1, "max_steps": 9}]
+)
 def test_complete_numbers_are_left_alone_without_counting(length):
     rate = {**RATE, "warmup_steps": 30, "total_steps": 300}
     assert fit(None, rate=rate, eval_frequency=75, **length) == {}
 
 
 def test_streamed_corpus_needs_a_number_of_steps():
-    with pytest.raises(ELQError, match="E170"):
+    with pytest.raises(ELQError, match="E172"):
         fit(28, max_epochs=-1)
     assert fit(None, max_epochs=-1, max_steps=60) == {**numbers(60, 10, 6), "max_epochs": -1}
 
