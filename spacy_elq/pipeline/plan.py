@@ -53,11 +53,11 @@ class TrainingPlan:
         # what may be a variable in the one is a number in the other
         training, given = nlp.config["training"], nlp.config.interpolate()["training"]
         numbers = self.fit(given, partial(count_batches, nlp))
+        logger.info("Training plan: %s", numbers)
         rate = {key: numbers.pop(key) for key in ("total_steps", "warmup_steps") if key in numbers}
         training.update(numbers)
         if rate:
             training["optimizer"]["learn_rate"].update(rate)
-        logger.info("Training plan: %s", {**numbers, **rate})
         return nlp
 
     def fit(self, training: Mapping[str, Any], count: Callable[[], int]) -> Dict[str, int]:
