@@ -33,7 +33,8 @@ REGISTRIES = {
     "tokenizers": "For `[nlp.tokenizer]`.",
     "readers": "Corpora, for `[corpora.train]` and `[corpora.dev]`.",
     "augmenters": "For `[corpora.train.augmenter]`.",
-    "callbacks": "For `[initialize.after_init]`.",
+    "callbacks": "For `[initialize.after_init]`; `plan_training` for `[initialize.before_init]`.",
+    "loggers": "For `[training.logger]`.",
     "scorers": "For `[components.NAME.scorer]`.",
 }
 # what spaCy passes to every factory and `initialize`

@@ -327,6 +327,14 @@ class Errors:
     E116 = "[spacy-elq E116] {problem} The training configs are:\n{names}"
     E117 = "[spacy-elq E117] {path} already exists. Choose another name, or overwrite it with --force."
     E118 = "[spacy-elq E118] The config {name!r} has no path {path!r} to set, expected one of: {paths}."
+    E171 = (
+        "[spacy-elq E171] The config '{config}' cannot go on from the pipeline {path}, which has no "
+        "component '{name}'. Its components: {pipes}. Give another pipeline with --pipeline."
+    )
+    E172 = (
+        "[spacy-elq E172] The training corpus is streamed (max_epochs = -1) and may have no end, so the "
+        "number of steps cannot be computed. Give it: --training.max_steps 1000"
+    )
 
     # The entity encoder of an index
     E150 = (
@@ -427,6 +435,13 @@ class Warnings:
     W009 = (
         "[spacy-elq W009] The entities of the index {path} were changed, but the changes could not be folded "
         "into its files, which only makes searches slower: {problem}"
+    )
+    W010 = (
+        "[spacy-elq W010] Training did not help: the best of {count} evaluations is that of step 0 (score "
+        "{score:.2f}), so model-best is the pipeline from before training. If the scores above rise, train "
+        "for longer: --training.max_steps. If they fall, lower the learning rate: "
+        "--training.optimizer.learn_rate.initial_rate. If you have few questions, go on from a trained "
+        "pipeline: python -m spacy elq init-config finetune config.cfg --pipeline PIPELINE"
     )
     W003 = (
         "[spacy-elq W003] The back end has {lists} lists, but there are only {count} vectors; FAISS wants "

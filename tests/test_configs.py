@@ -7,13 +7,14 @@ from spacy.schemas import ConfigSchemaInit, ConfigSchemaTraining
 from spacy.util import dot_to_object, load_config, load_model_from_config, registry
 
 from spacy_elq.pipeline.linker import DEFAULT_CONFIG
+from spacy_elq.pipeline.plan import TrainingPlan
 
 CONFIGS = sorted((Path(__file__).parent.parent / "configs").glob("*.cfg"))
 SCORES = [f"elq_{name}_{x}" for name in ("weak", "strong", "mentions", "links") for x in "prf"]
 SCORES += ["elq_pairs_acc"]
-# those with `elq_linker`, not the two-stage baseline or the training of the encoders
+# those that make an `elq_linker`, not the two-stage baseline, the training of the encoders, or fine-tuning
 LINKERS = [path for path in CONFIGS if 'factory = "elq_linker"' in path.read_text(encoding="utf8")]
-OTHERS = {"elq_blink.cfg", "elq_pairs.cfg"}
+OTHERS = {"elq_blink.cfg", "elq_finetune.cfg", "elq_pairs.cfg"}
 
 each_config = pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
 each_linker_config = pytest.mark.parametrize("path", LINKERS, ids=lambda path: path.name)
@@ -25,7 +26,8 @@ def load(encoder_path, index, trained_path):
 
     def load_file(path):
         config = load_config(path)
-        places = {"encoder": str(encoder_path), "index": str(index.path), "pairs": str(trained_path)}
+        places = {"encoder": str(encoder_path), "index": str(index.path)}
+        places |= {name: str(trained_path) for name in ("pairs", "pipeline")}
         known = {f"paths.{name}": place for name, place in places.items() if name in config["paths"]}
         if "elq_pairs" in config["components"]:
             known["components.elq_pairs.model.entity_encoder.frozen_layers"] = 1  # of the two that it has
@@ -74,7 +76,12 @@ def test_config_can_train(path, load):
     weights = {key: value for key, value in training["score_weights"].items() if value}
     assert set(weights) <= set(SCORES)
     assert sum(weights.values()) == pytest.approx(1.0)
-    assert training["max_epochs"] or training["max_steps"] or training["patience"]
+    plan = registry.resolve(config["initialize"], schema=ConfigSchemaInit)["before_init"]
+    if plan is None:
+        assert training["max_epochs"] or training["max_steps"]
+    else:
+        assert isinstance(plan, TrainingPlan)
+        assert training["max_epochs"] == training["max_steps"] == training["eval_frequency"] == 0
 
 
 @each_linker_config
@@ -87,7 +94,12 @@ def test_config_initializes_with_the_index(path, load, index):
 
 @each_config
 def test_linear_schedule_warms_up_for_a_tenth(path, load):
-    rate = load(path)["training"]["optimizer"]["learn_rate"]
+    config = load(path)
+    rate = config["training"]["optimizer"]["learn_rate"]
     if not isinstance(rate, dict) or rate["@schedules"] != "warmup_linear.v1":
         pytest.skip("no linear schedule")
-    assert rate["warmup_steps"] == pytest.approx(rate["total_steps"] / 10, rel=0.05)
+    if rate["total_steps"]:
+        assert rate["warmup_steps"] == pytest.approx(rate["total_steps"] / 10, rel=0.05)
+    else:
+        assert rate["warmup_steps"] == 0
+        assert config["initialize"]["before_init"]["warmup"] == 0.1

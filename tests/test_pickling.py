@@ -10,13 +10,16 @@ from spacy.training import Corpus
 from spacy.util import registry
 from test_entry_points import ENTRY_POINTS
 
-GROUPS = {"misc", "scorers", "readers", "augmenters", "callbacks", "tokenizers"}
+from spacy_elq.pipeline.plan import TrainingPlan
+
+GROUPS = {"misc", "scorers", "readers", "augmenters", "callbacks", "loggers", "tokenizers"}
 # what has no default; any picklable callable may stand for a reader
 ARGUMENTS = {
     "spacy-elq.ChunkedCorpus.v1": {"path": Path("chunks")},
     "spacy-elq.DictionaryKB.v1": {"dictionary": Path("dictionary"), "index": Path("index")},
     "spacy-elq.EntityIndexLoader.v1": {"path": Path("index")},
     "spacy-elq.IndexCandidates.v1": {"path": Path("index")},
+    "spacy-elq.run_callbacks.v1": {"callbacks": {"first": TrainingPlan()}},
     "spacy-elq.MixedCorpus.v1": {"corpus": partial(Corpus, "a"), "other": partial(Corpus, "b")},
 }
 CASES = [

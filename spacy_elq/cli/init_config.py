@@ -20,18 +20,22 @@ def init_config_cli(
     encoder: Optional[str] = typer.Option(
         None, "--encoder", "-e", help="Transformer: a local folder or the name of a model on the hub"
     ),
+    pipeline: Optional[str] = typer.Option(
+        None, "--pipeline", "-p", help="For `finetune`: the trained pipeline to go on from"
+    ),
     force: bool = typer.Option(False, "--force", "-F", help="Overwrite the file if it exists"),
 ) -> None:
     """Write a complete training config for `spacy train`.
 
         python -m spacy elq init-config elq config.cfg --index index --encoder encoder
+        python -m spacy elq init-config finetune config.cfg --pipeline models/elq --index index
 
     The options set its block [paths]; `spacy train` can override them, for instance with --paths.index.
     """
     from ..files import replace_file
     from ..pipeline.configs import read_config
 
-    given = {"train": train, "dev": dev, "index": index, "encoder": encoder}
+    given = {"train": train, "dev": dev, "index": index, "encoder": encoder, "pipeline": pipeline}
     text = read_config(name, {key: value for key, value in given.items() if value is not None})
     if str(output) == "-":
         typer.echo(text, nl=False)

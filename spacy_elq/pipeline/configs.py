@@ -7,6 +7,9 @@ from pathlib import Path
 from textwrap import shorten
 from typing import Dict, Mapping
 
+from spacy.util import load_config
+from thinc.api import Config
+
 from ..errors import ELQError, Errors
 
 _PACKAGE = Path(__file__).parent.parent
@@ -24,12 +27,15 @@ def find_configs() -> Dict[str, Path]:
 def read_config(name: str, paths: Mapping[str, str] = {}) -> str:
     """Read a training config, comments included.
 
-    name (str): Its name, such as "elq".
-    paths (Mapping[str, str]): Values for its block [paths], such as "index".
+    name (str): Its name, such as "elq"; "finetune" is short for "elq_finetune".
+    paths (Mapping[str, str]): Values for its block [paths], such as "index". With a folder for "pipeline",
+        the language and the tokenizer are those of that pipeline.
     RETURNS (str): The text of the file.
     """
     configs = find_configs()
+    name = name if name in configs else f"elq_{name}"
     if name not in configs:
+        name = name.removeprefix("elq_")
         problem = f"There is no training config {name!r}." if name else "Which training config?"
         raise ELQError(Errors.E116.format(problem=problem, names=describe_configs()))
     text = configs[name].read_text(encoding="utf8")
@@ -41,7 +47,28 @@ def read_config(name: str, paths: Mapping[str, str] = {}) -> str:
         if not count:
             known = ", ".join(re.findall(r"(?m)^(\w+) =", block))
             raise ELQError(Errors.E118.format(name=name, path=key, paths=known))
+    saved = Path(paths.get("pipeline", "")) / "config.cfg"
+    if "pipeline" in paths and saved.is_file():
+        end = _adopt(end, load_config(saved, interpolate=True), config=name, path=saved.parent)
     return begin + block + end
+
+
+def _adopt(text: str, pipeline: Config, *, config: str, path: Path) -> str:
+    """Fit a config to the pipeline whose components it sources.
+
+    text (str): The config, from [system] on.
+    pipeline (Config): That of the pipeline.
+    RETURNS (str): The config with the pipeline's language and tokenizer, which are not sourced.
+    """
+    pipes = pipeline["nlp"]["pipeline"]
+    for name in re.findall(r"(?m)^\[components\.(\w+)\]\nsource = ", text):
+        if name not in pipes:
+            raise ELQError(Errors.E171.format(config=config, path=path, name=name, pipes=", ".join(pipes)))
+    lang = f"lang = {json.dumps(pipeline['nlp']['lang'])}"
+    tokenizer = Config({"nlp": {"tokenizer": pipeline["nlp"]["tokenizer"]}}).to_str()
+    block = tokenizer[tokenizer.index("[nlp.tokenizer") :].strip() + "\n\n"
+    text = re.sub(r"(?m)^lang = .*$", lambda _: lang, text, count=1)
+    return re.sub(r"(?ms)^\[nlp\.tokenizer\]\n.*?(?=^\[nlp\.vectors\])", lambda _: block, text, count=1)
 
 
 def describe_configs() -> str:

@@ -77,7 +77,7 @@ class HasSettings:
 
     def warn_unsaved(self) -> None:
         """Warn of settings that were set by hand: the config is what is saved."""
-        now, before = _flatten(self.settings), _flatten(self._configured)
+        now, before = flatten_settings(self.settings), flatten_settings(self._configured)
         changed = [name for name in now if now[name] != before[name]]
         if changed:
             warnings.warn(Warnings.W006.format(name=self.name, settings=", ".join(changed)), stacklevel=3)
@@ -126,7 +126,7 @@ class HasSettings:
         return [name for type_ in self.blocks.values() for name in _names(type_)] + list(self.rules)
 
 
-def _flatten(settings: Mapping[str, Any]) -> Dict[str, Any]:
+def flatten_settings(settings: Mapping[str, Any]) -> Dict[str, Any]:
     """RETURNS (Dict[str, Any]): The same with dotted names, `decoder.threshold` for a setting of a block."""
     blocks = {key: value for key, value in settings.items() if isinstance(value, dict)}
     dotted = {f"{block}.{name}": value for block, own in blocks.items() for name, value in own.items()}

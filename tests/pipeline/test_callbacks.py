@@ -1,8 +1,10 @@
+from functools import partial
+
 import pytest
 from conftest import train
 
 from spacy_elq.errors import ELQError
-from spacy_elq.pipeline.callbacks import build_freeze_layers
+from spacy_elq.pipeline.callbacks import build_adjust_linker, build_freeze_layers, build_run_callbacks
 
 
 def test_frozen_layers_stay_and_the_others_learn(make_pipeline, gold_docs):
@@ -19,3 +21,30 @@ def test_frozen_layers_stay_and_the_others_learn(make_pipeline, gold_docs):
 def test_a_transformer_with_nothing_left_to_learn_is_an_error(make_pipeline):
     with pytest.raises(ELQError, match=r"E002.*`layers`.*2.*fewer than 2 layers"):
         build_freeze_layers(layers=2)(make_pipeline("transformer"))
+
+
+def test_callbacks_run_in_their_order():
+    calls = []
+
+    def note(nlp, *, name):
+        calls.append(name)
+        return nlp + name
+
+    callbacks = {"b": partial(note, name="b"), "a": partial(note, name="a")}
+    assert build_run_callbacks(callbacks)("nlp ") == "nlp ba"
+    assert calls == ["b", "a"]
+
+
+def test_linker_gets_settings_and_keeps_its_index(make_pipeline, index):
+    nlp = make_pipeline("tok2vec")
+    settings = {"decoder": {"threshold": 0.4}, "label": "THING", "prior": {}}
+    assert build_adjust_linker(settings=settings)(nlp) is nlp
+    linker = nlp.get_pipe("elq_linker")
+    assert (linker.threshold, linker.label) == (0.4, "THING")
+    assert linker.index is index
+    assert nlp.config["components"]["elq_linker"]["decoder"]["threshold"] == 0.4
+
+
+def test_unknown_setting_of_the_linker_is_an_error(make_pipeline):
+    with pytest.raises(ELQError, match=r"E077.*decoder\.treshold"):
+        build_adjust_linker(settings={"decoder": {"treshold": 0.4}})(make_pipeline("tok2vec"))
