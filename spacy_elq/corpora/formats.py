@@ -6,26 +6,76 @@ import math
 import re
 import zlib
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, TextIO, Tuple, Union
 
 from ..errors import ELQError, Errors
 from ..files import check_file, check_text, parse_json
 from .base import Question, QuestionSpan
 
 _MARK = re.compile(r"\[([^\[\]]+)\]\(([^()\s]+)\)")
+_HEADING = re.compile(r"#+(?:\s(.*))?", re.DOTALL)
+_ESCAPED = re.compile(r"\\+#")
 
 
 def read_marked(path: Path) -> Iterator[Question]:
-    """Plain text, one question per line, mentions marked as `[text](id)`.
+    r"""Plain text, one question per line, mentions marked as `[text](id)`.
 
-    A line that begins with "#" names the kind of the questions below it.
+    A line "# kind" names the kind of the questions below it, "#" alone ends it. A line that begins with "\#"
+    is a question that begins with "#".
     """
     kind = ""
-    for number, line in _lines(path):
-        if line.startswith("#"):
-            kind = line.lstrip("#").strip()
+    for number, line in read_lines(path):
+        heading = parse_heading(line)
+        if heading is None:
+            yield _parse_marked(path, number, line, kind)
+        else:
+            kind = heading
+
+
+def parse_heading(line: str) -> Optional[str]:
+    """RETURNS (Optional[str]): What a heading says, or None for any other line. Behind the hash of a heading
+    is white space or nothing: "#hashtag" is text.
+    """
+    heading = _HEADING.fullmatch(line)
+    return (heading[1] or "").strip() if heading else None
+
+
+def write_marked(questions: Iterable[Question], file_: TextIO) -> int:
+    """Write questions as `read_marked` reads them, a heading where the kind changes.
+
+    file_ (TextIO): Is written to, without changing line ends.
+    RETURNS (int): How many were left out because marked text cannot hold them; see `to_marked`.
+    """
+    last, left_out = "", 0
+    for question in questions:
+        line, kind = to_marked(question), " ".join(question.kind.split())
+        if line is None:
+            left_out += 1
             continue
-        yield _parse_marked(path, number, line, kind)
+        if kind != last:
+            file_.write(f"# {kind}".rstrip() + "\n")
+            last = kind
+        file_.write(f"{line}\n")
+    return left_out
+
+
+def to_marked(question: Question) -> Optional[str]:
+    """RETURNS (Optional[str]): A question as a line of marked text, or None if it would be read as something
+    else: a mention has square brackets, an id has parentheses or white space, mentions overlap, the text is
+    blank or has several lines.
+    """
+    line, at = "", 0
+    given = sorted(question.spans, key=lambda span: span.start)
+    for span in given:
+        line += f"{question.text[at : span.start]}[{question.text[span.start : span.end]}]({span.id})"
+        at = span.end
+    line += question.text[at:]
+    if parse_heading(line) is not None or _ESCAPED.match(line):
+        line = f"\\{line}"
+    if not line.strip() or "\n" in line or line.endswith("\r") or line.startswith("\ufeff"):
+        return None
+    text, spans = _unmark(line)
+    return line if "](" not in text and (text, spans) == (question.text, given) else None
 
 
 def read_jsonl(path: Path) -> Iterator[Question]:
@@ -51,7 +101,7 @@ def read_el4qa(path: Path) -> Iterator[Question]:
     """The JSON of WebQSP_EL and GraphQuestions_EL: a list of objects with `question_id`, `utterance`,
     `entities` (Wikidata ids) and `entities_pos` (their character ranges, half-open).
     """
-    text = "\n".join(line for _, line in _lines(path))
+    text = "\n".join(line for _, line in read_lines(path))
     try:
         records = parse_json(text)
     except ValueError as err:
@@ -125,7 +175,7 @@ def read_anchors(path: Path) -> Iterator[Tuple[str, str, float]]:
     YIELDS (Tuple[str, str, float]): The three of each line.
     """
     check_file(path, "Expected lines of text, entity id and count.")
-    for number, line in _lines(path):
+    for number, line in read_lines(path):
         fields = line.split("\t")
         if len(fields) != 3:
             raise _error(path, number, "expected text, entity id and count, separated by tabs", line)
@@ -139,16 +189,22 @@ def read_anchors(path: Path) -> Iterator[Tuple[str, str, float]]:
 
 
 def _parse_marked(path: Path, number: int, line: str, kind: str) -> Question:
+    text, spans = _unmark(line)
+    if "](" in text:
+        raise _error(path, number, "a mark that is not of the form [text](id)", line)
+    return Question(text, spans, kind)
+
+
+def _unmark(line: str) -> Tuple[str, List[QuestionSpan]]:
+    """RETURNS (Tuple[str, List[QuestionSpan]]): The text of a line, and its gold links."""
+    line = line[1:] if _ESCAPED.match(line) else line
     text, spans, at = "", [], 0
     for mark in _MARK.finditer(line):
         text += line[at : mark.start()]
         spans.append(QuestionSpan(len(text), len(text) + len(mark[1]), mark[2]))
         text += mark[1]
         at = mark.end()
-    text += line[at:]
-    if "](" in text:
-        raise _error(path, number, "a mark that is not of the form [text](id)", line)
-    return Question(text, spans, kind)
+    return text + line[at:], spans
 
 
 def _parse_span(path: Path, where: Union[int, str], span: Any) -> QuestionSpan:
@@ -186,7 +242,7 @@ def _is_pair(value: Any) -> bool:
 
 def _records(path: Path) -> Iterator[Tuple[int, Dict[str, Any]]]:
     """YIELDS (Tuple[int, Dict[str, Any]]): Number and object of the lines of JSONL."""
-    for number, line in _lines(path):
+    for number, line in read_lines(path):
         try:
             record = parse_json(line)
         except ValueError as err:
@@ -204,7 +260,7 @@ def _check_text(path: Path, where: Union[int, str], record: Any) -> None:
         raise _error(path, where, f"text that is not valid Unicode ({err})", json.dumps(record)) from None
 
 
-def _lines(path: Path) -> Iterator[Tuple[int, str]]:
+def read_lines(path: Path) -> Iterator[Tuple[int, str]]:
     """YIELDS (Tuple[int, str]): Number and text of the lines that are not blank."""
     number = 0
     try:
