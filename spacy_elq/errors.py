@@ -87,6 +87,11 @@ class Errors:
         "group."
     )
 
+    E180 = (
+        "[spacy-elq E180] `link_spans` got {found}, expected a list of docs, and for each doc a list of its "
+        "spans, such as linker.link_spans([doc], [[doc[3:4]]])."
+    )
+
     # The catalogue
     E020 = "[spacy-elq E020] {where}: {problem}. Found: {found}"
     E021 = (
