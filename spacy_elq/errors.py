@@ -245,6 +245,11 @@ class Errors:
         "with http:// or https:// and has {{}} in place of the id, such as "
         "https://www.wikidata.org/wiki/{{}}"
     )
+    E181 = (
+        "[spacy-elq E181] No question can be made: all names of the {count} entities are shared with others, "
+        "and no word of their descriptions tells them apart, or the names have no letters. Add descriptions "
+        "to the catalogue."
+    )
     E090 = (
         "[spacy-elq E090] A transformer made by `spacy elq quantize` cannot be trained. Train the "
         "original pipeline, then quantize it again."

@@ -64,7 +64,11 @@ def link_cli(
         update_settings(nlp, linker.name, {"decoder.threshold": threshold, "decoder.first_threshold": None})
     is_jsonl = input_path.suffix == ".jsonl" if jsonl is None else jsonl
     form: Dict[str, Any] = {"is_jsonl": is_jsonl, "name": str(input_path)}
-    settings = {"alternatives": alternatives, "batch_size": batch_size, "n_process": n_process}
+    settings: Dict[str, Any] = {
+        "alternatives": alternatives,
+        "batch_size": batch_size,
+        "n_process": n_process,
+    }
     with ExitStack() as stack:
         source = sys.stdin.buffer if is_stdin else stack.enter_context(input_path.open("rb"))
         if is_stdin and n_process == 1:

@@ -4,12 +4,15 @@ import gzip
 import json
 import math
 import re
+import shutil
 import zlib
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, TextIO, Tuple, Union
+from tempfile import TemporaryFile
+from typing import IO, Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple, Union
 
 from ..errors import ELQError, Errors
-from ..files import check_file, check_text, parse_json
+from ..files import check_file, check_text, parse_json, replace_file
 from .base import Question, QuestionSpan
 
 _MARK = re.compile(r"\[([^\[\]]+)\]\(([^()\s]+)\)")
@@ -40,22 +43,28 @@ def parse_heading(line: str) -> Optional[str]:
     return (heading[1] or "").strip() if heading else None
 
 
-def write_marked(questions: Iterable[Question], file_: TextIO) -> int:
-    """Write questions as `read_marked` reads them, a heading where the kind changes.
+def write_marked(questions: Iterable[Question], path: Path) -> int:
+    """Write questions as `read_marked` reads them, grouped by kind, those without a kind first. An existing
+    file is replaced when all are written.
 
-    file_ (TextIO): Is written to, without changing line ends.
     RETURNS (int): How many were left out because marked text cannot hold them; see `to_marked`.
     """
-    last, left_out = "", 0
-    for question in questions:
-        line, kind = to_marked(question), " ".join(question.kind.split())
-        if line is None:
-            left_out += 1
-            continue
-        if kind != last:
-            file_.write(f"# {kind}".rstrip() + "\n")
-            last = kind
-        file_.write(f"{line}\n")
+    left_out = 0
+    with replace_file(path) as new, new.open("wb") as file_, ExitStack() as stack:
+        # the questions of each other kind wait on disk: there may be more than memory holds
+        parts: Dict[str, IO[bytes]] = {"": file_}
+        for question in questions:
+            line, kind = to_marked(question), " ".join(question.kind.split())
+            if line is None:
+                left_out += 1
+                continue
+            if kind not in parts:
+                parts[kind] = stack.enter_context(TemporaryFile())
+                parts[kind].write(f"# {kind}\n".encode())
+            parts[kind].write(f"{line}\n".encode())
+        for part in list(parts.values())[1:]:
+            part.seek(0)
+            shutil.copyfileobj(part, file_)
     return left_out
 
 
@@ -95,6 +104,25 @@ def read_jsonl(path: Path) -> Iterator[Question]:
         _check_spans(path, number, record["text"], spans)
         kind, qid, page = str(record.get("kind") or ""), _id(record, "qid"), _id(record, "page")
         yield Question(record["text"], spans, kind, qid, complete, page)
+
+
+def write_jsonl(questions: Iterable[Question], path: Path) -> int:
+    """Write questions as `read_jsonl` reads them. An existing file is replaced when all are written.
+
+    RETURNS (int): 0, since nothing has to be left out.
+    """
+    with replace_file(path) as new, new.open("w", encoding="utf8") as file_:
+        for question in questions:
+            spans = [{"start": span.start, "end": span.end, "id": span.id} for span in question.spans]
+            record: Dict[str, Any] = {"text": question.text, "spans": spans, "kind": question.kind}
+            if question.id:
+                record["qid"] = question.id
+            if not question.complete:
+                record["complete"] = False
+            if question.page:
+                record["page"] = question.page
+            file_.write(json.dumps(record, ensure_ascii=False) + "\n")
+    return 0
 
 
 def read_el4qa(path: Path) -> Iterator[Question]:
@@ -143,6 +171,10 @@ FORMATS: Dict[str, Callable[[Path], Iterator[Question]]] = {
     "jsonl": read_jsonl,
     "el4qa": read_el4qa,
     "elq": read_elq,
+}
+WRITERS: Dict[str, Callable[[Iterable[Question], Path], int]] = {
+    "marked": write_marked,
+    "jsonl": write_jsonl,
 }
 _SUFFIXES = {".txt": "marked", ".md": "marked", ".jsonl": "jsonl", ".json": "el4qa"}
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spacy_elq.corpora import FORMATS, Question, QuestionSpan, guess_format, read_questions
-from spacy_elq.corpora.formats import _parse_marked, read_marked, to_marked, write_marked
+from spacy_elq.corpora.formats import _parse_marked, read_marked, to_marked, write_jsonl, write_marked
 from spacy_elq.errors import ELQError
 
 
@@ -119,10 +119,11 @@ def any_questions(draw):
 @given(st.lists(any_questions(), max_size=5))
 def test_what_is_written_is_read_as_it_was_or_counted(tmp_path_factory, questions):
     path = tmp_path_factory.mktemp("marked") / "questions.txt"
-    with path.open("w", encoding="utf8", newline="") as file_:
-        left_out = write_marked(questions, file_)
-    assert list(read_marked(path)) == [question for question in questions if to_marked(question)]
-    assert left_out == sum(to_marked(question) is None for question in questions)
+    left_out = write_marked(questions, path)
+    written = [question for question in questions if to_marked(question)]
+    kinds = ["", *dict.fromkeys(question.kind for question in written)]
+    assert list(read_marked(path)) == sorted(written, key=lambda question: kinds.index(question.kind))
+    assert left_out == len(questions) - len(written)
 
 
 @pytest.mark.parametrize(
@@ -200,6 +201,15 @@ def test_another_encoding_is_an_error_with_its_line(read, format):
 
 
 # JSONL
+
+
+@settings(deadline=None)
+@given(st.lists(any_questions(), max_size=5))
+def test_written_jsonl_is_read_as_it_was(tmp_path_factory, questions):
+    path = tmp_path_factory.mktemp("jsonl") / "questions.jsonl"
+    extra = Question("a", [QuestionSpan(0, 1, "E")], "typo", "7", False, "Paris")
+    assert write_jsonl([*questions, extra], path) == 0
+    assert list(read_questions(path, format="jsonl")) == [*questions, extra]
 
 
 def test_jsonl_is_read_with_spans_and_kind(read):
