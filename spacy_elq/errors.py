@@ -87,6 +87,11 @@ class Errors:
         "group."
     )
 
+    E180 = (
+        "[spacy-elq E180] `link_spans` got {found}, expected a list of docs, and for each doc a list of its "
+        "spans, such as linker.link_spans([doc], [[doc[3:4]]])."
+    )
+
     # The catalogue
     E020 = "[spacy-elq E020] {where}: {problem}. Found: {found}"
     E021 = (
@@ -239,6 +244,11 @@ class Errors:
         "[spacy-elq E055] The address of an entity (--kb-url) is {found!r}, expected one that starts "
         "with http:// or https:// and has {{}} in place of the id, such as "
         "https://www.wikidata.org/wiki/{{}}"
+    )
+    E181 = (
+        "[spacy-elq E181] No question can be made: all names of the {count} entities are shared with others, "
+        "and no word of their descriptions tells them apart, or the names have no letters. Add descriptions "
+        "to the catalogue."
     )
     E090 = (
         "[spacy-elq E090] A transformer made by `spacy elq quantize` cannot be trained. Train the "

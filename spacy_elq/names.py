@@ -3,7 +3,7 @@
 import hashlib
 import re
 import unicodedata
-from typing import List, Set, Tuple
+from typing import Dict, List, Set, Tuple
 
 from .types import Entity
 
@@ -64,6 +64,18 @@ def entity_names(entity: Entity) -> Set[str]:
     title = entity.title
     names = {title, _MARK.sub("", title), title.split(",")[0], *entity.aliases}
     return {name for name in map(normalize_name, names) if name}
+
+
+def typed_names(entity: Entity) -> List[str]:
+    """RETURNS (List[str]): The names of an entity as people may type them, each once: its title without what
+    is in parentheses at the end, that without what is behind a comma, and its aliases.
+    """
+    title = _MARK.sub("", entity.title) or entity.title
+    names = [" ".join(name.split()) for name in (title, title.split(",")[0], *entity.aliases)]
+    firsts: Dict[str, str] = {}
+    for name in names:
+        firsts.setdefault(normalize_name(name), name)
+    return list(firsts.values())
 
 
 def hash_text(text: str, *, signed: bool = False) -> int:

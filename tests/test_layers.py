@@ -40,7 +40,13 @@ INSIDE = {
         {"build", "several"},
         {"encode"},
     ],
-    "corpora": [{"gold"}, {"base"}, {"augment", "choose", "chunks", "formats", "mixed"}, {"convert"}],
+    "corpora": [
+        {"gold"},
+        {"base"},
+        {"augment", "choose", "chunks", "formats", "mixed"},
+        {"convert", "templates"},
+        {"generate"},
+    ],
     "sources": [{"items", "output", "tables"}, {"knowledge_base", "wikidata"}, {"build"}],
     "pipeline": [
         {

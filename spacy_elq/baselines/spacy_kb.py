@@ -14,6 +14,7 @@ from spacy.vocab import Vocab
 
 from ..errors import ELQError, Errors
 from ..index import EntityIndex
+from ..pipeline.batch import check_spans
 from ..pipeline.knowledge_base import IndexKnowledgeBase
 from ..pipeline.scorer import ScoresLinks
 from ..types import Alternative, Array, Entities, Entity, Link
@@ -153,6 +154,7 @@ class KBLinker(ScoresLinks):
         RETURNS (List[List[Link]]): Per doc, the links in the order of the spans, less those that have no
             candidate. Scores are prior probabilities.
         """
+        check_spans(docs, spans)
         given = [(owner, span) for owner, own in enumerate(spans) for span in own]
         # entities of one doc cannot overlap
         alone = [_with_entity(docs[owner], span) for owner, span in given]

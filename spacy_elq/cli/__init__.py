@@ -19,6 +19,7 @@ from .index import index_cli
 from .init_config import init_config_cli
 from .link import link_cli
 from .quantize import quantize_cli
+from .questions import questions_cli
 from .recall import recall_cli
 from .remove import remove_cli
 from .report import report_cli
@@ -45,6 +46,7 @@ __all__ = [
     "init_config_cli",
     "link_cli",
     "quantize_cli",
+    "questions_cli",
     "recall_cli",
     "remove_cli",
     "report_cli",

@@ -43,8 +43,8 @@ def convert_cli(
 ) -> None:
     """Convert a question set with gold links to spaCy's binary format, for training and evaluation.
 
-    Marked text has one question per line, with mentions as [text](id). A line "# kind" names the kind of the
-    questions below it:
+    Marked text has one question per line, with mentions as [text](id). A line "# kind" (with a space) names the
+    kind of the questions below it, and "#" alone ends it:
 
         # nickname
 

@@ -3,7 +3,7 @@
 import sys
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Iterable, Optional
+from typing import Any, Dict, Optional
 
 import typer
 from tqdm import tqdm
@@ -29,7 +29,11 @@ def link_cli(
         None, "--threshold", "-t", help="Minimum joint probability, instead of the pipeline's"
     ),
     alternatives: int = typer.Option(
-        3, "--alternatives", "-n", help="Number of other candidates to write for each link, with their scores"
+        3,
+        "--alternatives",
+        "-n",
+        min=0,
+        help="Number of candidates to write for each link, best first, including the linked entity; 0 for none",
     ),
     batch_size: int = typer.Option(64, "--batch-size", "-b", help="Questions in one batch"),
     n_process: int = typer.Option(1, "--n-process", "-p", help="Worker processes"),
@@ -39,13 +43,16 @@ def link_cli(
         echo "who is the president of france" | python -m spacy elq link models/elq
 
     Each object has "text", "links" with "start", "end" (characters, half-open), "mention", "id", "title",
-    "label", "score" and "alternatives", plus all other fields of the input object. An output file that
-    exists is replaced only when the new one is complete.
+    "label", "score" and "alternatives" (the candidates, the linked entity first), plus all other fields of the
+    input object. An output file that exists is replaced only when the new one is complete.
+
+    From stdin, every line is linked as soon as it arrives; lines that are already waiting are linked in batches.
+    With --n-process 2 or more, batches are always full.
     """
     from ..evaluation.pipelines import load_pipeline
     from ..files import check_file, check_output
     from ..pipeline.settings import update_settings
-    from ..pipeline.stream import link, read_records, to_line, write_results
+    from ..pipeline.stream import link, link_waiting, read_records, to_line, write_results
 
     is_stdin, is_stdout = str(input_path) == "-", str(output_path) == "-"
     if not is_stdin:
@@ -56,12 +63,18 @@ def link_cli(
     if threshold is not None:
         update_settings(nlp, linker.name, {"decoder.threshold": threshold, "decoder.first_threshold": None})
     is_jsonl = input_path.suffix == ".jsonl" if jsonl is None else jsonl
+    form: Dict[str, Any] = {"is_jsonl": is_jsonl, "name": str(input_path)}
+    settings: Dict[str, Any] = {
+        "alternatives": alternatives,
+        "batch_size": batch_size,
+        "n_process": n_process,
+    }
     with ExitStack() as stack:
-        source: Iterable[bytes] = sys.stdin.buffer
-        if not is_stdin:
-            source = stack.enter_context(input_path.open("rb"))
-        records = read_records(source, is_jsonl=is_jsonl, name=str(input_path))
-        results = link(nlp, records, alternatives=alternatives, batch_size=batch_size, n_process=n_process)
+        source = sys.stdin.buffer if is_stdin else stack.enter_context(input_path.open("rb"))
+        if is_stdin and n_process == 1:
+            results = link_waiting(nlp, source, **form, **settings)
+        else:
+            results = link(nlp, read_records(source, **form), **settings)
         if not is_stdout:
             write_results(tqdm(results, desc="Link", unit=" questions"), output_path)
             return

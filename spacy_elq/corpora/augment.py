@@ -3,7 +3,7 @@
 import random
 from functools import partial
 from itertools import pairwise
-from typing import Callable, Iterator, List, Tuple
+from typing import Any, Callable, Iterator, List, Optional, Tuple
 
 from spacy.language import Language
 from spacy.tokens import Doc, Span
@@ -80,19 +80,23 @@ def _clip(nlp: Language, reference: Doc, start: int, end: int, spans: List[Span]
     return _make_example(nlp, piece.text, reference, inside, places, gold_key)
 
 
-def add_typo(text: str) -> str:
-    """Drop, swap, double or replace one letter inside a text, not its first or last. Short texts stay."""
+def add_typo(text: str, rng: Optional[random.Random] = None) -> str:
+    """Drop, swap, double or replace one letter inside a text, not its first or last. Short texts stay.
+
+    rng (Optional[random.Random]): What chooses, by default Python's own generator.
+    """
     if len(text) < _SHORTEST:
         return text
-    i = random.randrange(1, len(text) - 1)
+    source: Any = rng or random
+    i = source.randrange(1, len(text) - 1)
     before, letter, after = text[:i], text[i], text[i + 1 :]
     variants = [
         before + after,
         before + after[0] + letter + after[1:],
         before + letter + letter + after,
-        before + random.choice(_LETTERS) + after,
+        before + source.choice(_LETTERS) + after,
     ]
-    return random.choice(variants)
+    return source.choice(variants)
 
 
 def _separate_gold(reference: Doc, gold_key: str) -> List[Span]:

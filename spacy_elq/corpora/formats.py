@@ -4,28 +4,87 @@ import gzip
 import json
 import math
 import re
+import shutil
 import zlib
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Tuple, Union
+from tempfile import TemporaryFile
+from typing import IO, Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple, Union
 
 from ..errors import ELQError, Errors
-from ..files import check_file, check_text, parse_json
+from ..files import check_file, check_text, parse_json, replace_file
 from .base import Question, QuestionSpan
 
 _MARK = re.compile(r"\[([^\[\]]+)\]\(([^()\s]+)\)")
+_HEADING = re.compile(r"#+(?:\s(.*))?", re.DOTALL)
+_ESCAPED = re.compile(r"\\+#")
 
 
 def read_marked(path: Path) -> Iterator[Question]:
-    """Plain text, one question per line, mentions marked as `[text](id)`.
+    r"""Plain text, one question per line, mentions marked as `[text](id)`.
 
-    A line that begins with "#" names the kind of the questions below it.
+    A line "# kind" names the kind of the questions below it, "#" alone ends it. A line that begins with "\#"
+    is a question that begins with "#".
     """
     kind = ""
-    for number, line in _lines(path):
-        if line.startswith("#"):
-            kind = line.lstrip("#").strip()
-            continue
-        yield _parse_marked(path, number, line, kind)
+    for number, line in read_lines(path):
+        heading = parse_heading(line)
+        if heading is None:
+            yield _parse_marked(path, number, line, kind)
+        else:
+            kind = heading
+
+
+def parse_heading(line: str) -> Optional[str]:
+    """RETURNS (Optional[str]): What a heading says, or None for any other line. Behind the hash of a heading
+    is white space or nothing: "#hashtag" is text.
+    """
+    heading = _HEADING.fullmatch(line)
+    return (heading[1] or "").strip() if heading else None
+
+
+def write_marked(questions: Iterable[Question], path: Path) -> int:
+    """Write questions as `read_marked` reads them, grouped by kind, those without a kind first. An existing
+    file is replaced when all are written.
+
+    RETURNS (int): How many were left out because marked text cannot hold them; see `to_marked`.
+    """
+    left_out = 0
+    with replace_file(path) as new, new.open("wb") as file_, ExitStack() as stack:
+        # the questions of each other kind wait on disk: there may be more than memory holds
+        parts: Dict[str, IO[bytes]] = {"": file_}
+        for question in questions:
+            line, kind = to_marked(question), " ".join(question.kind.split())
+            if line is None:
+                left_out += 1
+                continue
+            if kind not in parts:
+                parts[kind] = stack.enter_context(TemporaryFile())
+                parts[kind].write(f"# {kind}\n".encode())
+            parts[kind].write(f"{line}\n".encode())
+        for part in list(parts.values())[1:]:
+            part.seek(0)
+            shutil.copyfileobj(part, file_)
+    return left_out
+
+
+def to_marked(question: Question) -> Optional[str]:
+    """RETURNS (Optional[str]): A question as a line of marked text, or None if it would be read as something
+    else: a mention has square brackets, an id has parentheses or white space, mentions overlap, the text is
+    blank or has several lines.
+    """
+    line, at = "", 0
+    given = sorted(question.spans, key=lambda span: span.start)
+    for span in given:
+        line += f"{question.text[at : span.start]}[{question.text[span.start : span.end]}]({span.id})"
+        at = span.end
+    line += question.text[at:]
+    if parse_heading(line) is not None or _ESCAPED.match(line):
+        line = f"\\{line}"
+    if not line.strip() or "\n" in line or line.endswith("\r") or line.startswith("\ufeff"):
+        return None
+    text, spans = _unmark(line)
+    return line if "](" not in text and (text, spans) == (question.text, given) else None
 
 
 def read_jsonl(path: Path) -> Iterator[Question]:
@@ -47,11 +106,30 @@ def read_jsonl(path: Path) -> Iterator[Question]:
         yield Question(record["text"], spans, kind, qid, complete, page)
 
 
+def write_jsonl(questions: Iterable[Question], path: Path) -> int:
+    """Write questions as `read_jsonl` reads them. An existing file is replaced when all are written.
+
+    RETURNS (int): 0, since nothing has to be left out.
+    """
+    with replace_file(path) as new, new.open("w", encoding="utf8") as file_:
+        for question in questions:
+            spans = [{"start": span.start, "end": span.end, "id": span.id} for span in question.spans]
+            record: Dict[str, Any] = {"text": question.text, "spans": spans, "kind": question.kind}
+            if question.id:
+                record["qid"] = question.id
+            if not question.complete:
+                record["complete"] = False
+            if question.page:
+                record["page"] = question.page
+            file_.write(json.dumps(record, ensure_ascii=False) + "\n")
+    return 0
+
+
 def read_el4qa(path: Path) -> Iterator[Question]:
     """The JSON of WebQSP_EL and GraphQuestions_EL: a list of objects with `question_id`, `utterance`,
     `entities` (Wikidata ids) and `entities_pos` (their character ranges, half-open).
     """
-    text = "\n".join(line for _, line in _lines(path))
+    text = "\n".join(line for _, line in read_lines(path))
     try:
         records = parse_json(text)
     except ValueError as err:
@@ -94,6 +172,10 @@ FORMATS: Dict[str, Callable[[Path], Iterator[Question]]] = {
     "el4qa": read_el4qa,
     "elq": read_elq,
 }
+WRITERS: Dict[str, Callable[[Iterable[Question], Path], int]] = {
+    "marked": write_marked,
+    "jsonl": write_jsonl,
+}
 _SUFFIXES = {".txt": "marked", ".md": "marked", ".jsonl": "jsonl", ".json": "el4qa"}
 
 
@@ -125,7 +207,7 @@ def read_anchors(path: Path) -> Iterator[Tuple[str, str, float]]:
     YIELDS (Tuple[str, str, float]): The three of each line.
     """
     check_file(path, "Expected lines of text, entity id and count.")
-    for number, line in _lines(path):
+    for number, line in read_lines(path):
         fields = line.split("\t")
         if len(fields) != 3:
             raise _error(path, number, "expected text, entity id and count, separated by tabs", line)
@@ -139,16 +221,22 @@ def read_anchors(path: Path) -> Iterator[Tuple[str, str, float]]:
 
 
 def _parse_marked(path: Path, number: int, line: str, kind: str) -> Question:
+    text, spans = _unmark(line)
+    if "](" in text:
+        raise _error(path, number, "a mark that is not of the form [text](id)", line)
+    return Question(text, spans, kind)
+
+
+def _unmark(line: str) -> Tuple[str, List[QuestionSpan]]:
+    """RETURNS (Tuple[str, List[QuestionSpan]]): The text of a line, and its gold links."""
+    line = line[1:] if _ESCAPED.match(line) else line
     text, spans, at = "", [], 0
     for mark in _MARK.finditer(line):
         text += line[at : mark.start()]
         spans.append(QuestionSpan(len(text), len(text) + len(mark[1]), mark[2]))
         text += mark[1]
         at = mark.end()
-    text += line[at:]
-    if "](" in text:
-        raise _error(path, number, "a mark that is not of the form [text](id)", line)
-    return Question(text, spans, kind)
+    return text + line[at:], spans
 
 
 def _parse_span(path: Path, where: Union[int, str], span: Any) -> QuestionSpan:
@@ -186,7 +274,7 @@ def _is_pair(value: Any) -> bool:
 
 def _records(path: Path) -> Iterator[Tuple[int, Dict[str, Any]]]:
     """YIELDS (Tuple[int, Dict[str, Any]]): Number and object of the lines of JSONL."""
-    for number, line in _lines(path):
+    for number, line in read_lines(path):
         try:
             record = parse_json(line)
         except ValueError as err:
@@ -204,7 +292,7 @@ def _check_text(path: Path, where: Union[int, str], record: Any) -> None:
         raise _error(path, where, f"text that is not valid Unicode ({err})", json.dumps(record)) from None
 
 
-def _lines(path: Path) -> Iterator[Tuple[int, str]]:
+def read_lines(path: Path) -> Iterator[Tuple[int, str]]:
     """YIELDS (Tuple[int, str]): Number and text of the lines that are not blank."""
     number = 0
     try:

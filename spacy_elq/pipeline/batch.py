@@ -1,11 +1,49 @@
 """Tokens of a batch and of its docs: spans are counted over the whole batch, and belong to a doc."""
 
-from typing import List, Sequence, Tuple
+from typing import Any, List, Sequence, Tuple
 
 import numpy as np
-from spacy.tokens import Doc, Span
+from spacy.tokens import Doc, Span, SpanGroup
 
+from ..errors import ELQError, Errors
 from ..types import Array
+
+
+def check_spans(docs: Any, spans: Any) -> None:
+    """Check what was given to `link_spans`: a list of docs, and a list of spans for each of them.
+
+    RAISES (ELQError): With what was found.
+    """
+    if (
+        not _is_list_of(docs, Doc)
+        or not _has_items(spans)
+        or not all(_is_list_of(own, Span) for own in spans)
+        or len(docs) != len(spans)
+    ):
+        raise ELQError(Errors.E180.format(found=f"{_describe(docs)} and {_describe(spans)}"))
+    for place, (doc, own) in enumerate(zip(docs, spans, strict=True)):
+        for span in own:
+            if span.end > len(doc):
+                found = f"a span of tokens {span.start} to {span.end} for doc {place}, which has {len(doc)}"
+                raise ELQError(Errors.E180.format(found=found))
+
+
+def _is_list_of(value: Any, kind: type) -> bool:
+    return _has_items(value) and all(isinstance(item, kind) for item in value)
+
+
+def _has_items(value: Any) -> bool:
+    # docs and spans have items as well: their tokens
+    return isinstance(value, (Sequence, SpanGroup)) and not isinstance(value, str)
+
+
+def _describe(value: Any) -> str:
+    """RETURNS (str): The type of a value and of what is in it, such as "list of 2 (Doc, Span)"."""
+    name = type(value).__name__
+    if not _has_items(value):
+        return name
+    inside = list(dict.fromkeys(_describe(item) for item in value))
+    return f"{name} of {len(value)} ({', '.join(inside)})" if inside else f"empty {name}"
 
 
 def to_docs(docs: Sequence[Doc], spans: Array) -> List[Tuple[int, int, int]]:

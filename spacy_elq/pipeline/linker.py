@@ -21,7 +21,7 @@ from ..model.towers import TowerOutput
 from ..types import Array, Link, Rows
 from .annotate import ASSIGNS, write_links
 from .base import IndexedLinker
-from .batch import span_texts, to_batch
+from .batch import check_spans, span_texts, to_batch
 from .gold import Gold, collect_gold
 from .restrict import pick
 from .scorer import SCORE_WEIGHTS, linker_score
@@ -229,6 +229,7 @@ class ELQLinker(IndexedLinker):
             probability of the entity among the candidates. A span of which the encoder saw nothing
             gets no link.
         """
+        check_spans(docs, spans)
         index = self._require_index()
         if not any(len(doc) for doc in docs):
             return [[] for _ in docs]

@@ -56,6 +56,12 @@ def test_score_is_that_of_the_mention_times_that_of_the_entity(blink):
     assert (ent.kb_id_, ent._.elq_title, ent.label_) == ("E7", "Georgia (U.S. state)", "ENTITY")
 
 
+def test_given_spans_of_another_shape(blink):
+    doc = blink(QUESTION)
+    with pytest.raises(ELQError, match="E180"):
+        blink.get_pipe("elq_blink").link_spans(doc, list(doc.ents))
+
+
 def test_threshold_is_chosen(blink_path, single_docs, tmp_path):
     DocBin(docs=single_docs).to_disk(tmp_path / "gold.spacy")
     chosen = choose_thresholds(str(blink_path), tmp_path / "gold.spacy", output=tmp_path / "tuned")

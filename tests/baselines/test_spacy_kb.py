@@ -57,6 +57,8 @@ def test_given_mentions_are_linked_even_if_they_overlap(own_path):
     assert {a.id for a in links[2].alternatives} == {"E3", "E4"}
     assert all(link.entity_id == link.alternatives[0].id for link in links)
     assert links[1].entity_id == "E2"
+    with pytest.raises(ELQError, match="E180"):
+        linker.link_spans(doc, [doc[2:3]])
 
 
 def test_evaluate_and_bench_take_the_pipeline(own_path, gold_docs, tmp_path):

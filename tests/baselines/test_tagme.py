@@ -195,6 +195,13 @@ def test_nothing_to_link(make_tagme):
     assert linker.link_spans([], []) == []
 
 
+def test_given_spans_of_another_shape(make_tagme):
+    nlp = make_tagme()
+    doc = nlp("the mercury")
+    with pytest.raises(ELQError, match="E180"):
+        nlp.get_pipe("elq_tagme").link_spans(doc, [doc[1:2]])
+
+
 def test_errors_go_to_the_error_handler(make_tagme, monkeypatch):
     nlp = make_tagme()
     monkeypatch.setattr(ELQTagme, "predict", lambda self, docs: 1 / 0)

@@ -33,6 +33,7 @@ READS = {
     "init-config": [],
     "link": ["questions"],
     "quantize": [],
+    "questions": ["catalogue", "templates"],
     "recall": ["data"],
     "report": ["metrics", "data", "training"],
     "threshold": ["data"],
@@ -54,7 +55,17 @@ FOLDERS = {
 }
 # these have no output
 CHANGES = ["add", "check", "compact", "remove", "show"]
-WRITES_FILE = ["bench", "catalogue", "convert", "evaluate", "init-config", "link", "recall", "report"]
+WRITES_FILE = [
+    "bench",
+    "catalogue",
+    "convert",
+    "evaluate",
+    "init-config",
+    "link",
+    "questions",
+    "recall",
+    "report",
+]
 WRITES_FOLDER = [
     "bundle",
     "dictionary",
@@ -88,6 +99,7 @@ def places(
     line = '{"step": 1, "losses": {"elq_linker": 1}, "scores": {}, "score": 0.5}'
     (folder / "log.jsonl").write_text(line)
     (folder / "questions.txt").write_text(questions_path.read_text())
+    (folder / "templates.txt").write_text("what is {}\n")
     (folder / "table.csv").write_text("id,title\nE1,Paris\n")
     copy_index(index, folder / "index")
     return {
@@ -95,6 +107,7 @@ def places(
         "data": folder / "gold.spacy",
         "train": folder / "gold.spacy",
         "questions": folder / "questions.txt",
+        "templates": folder / "templates.txt",
         "only": folder / "ids",
         "metrics": folder / "metrics.json",
         "training": folder / "log.jsonl",
@@ -134,6 +147,7 @@ def words(name, places, output):
         "init-config": [("elq",), output, "--force"],
         "link": ["pipeline", "questions", output],
         "quantize": ["pipeline", output],
+        "questions": ["catalogue", output, "--templates", "templates"],
         "recall": ["pipeline", "data", "--output", output],
         "report": ["metrics", "data", "--html", output, "--training", "training"],
         "threshold": ["pipeline", "data", "--output", output],

@@ -39,6 +39,15 @@ def test_short_names_stay(text):
     assert add_typo(text) == text
 
 
+def test_a_generator_of_ones_own_chooses_the_typo():
+    random.seed(0)
+    before = random.getstate()
+    typos = [add_typo("barcelona", random.Random(seed)) for seed in range(20)]
+    assert typos == [add_typo("barcelona", random.Random(seed)) for seed in range(20)]
+    assert len(set(typos)) > 5
+    assert random.getstate() == before
+
+
 def test_mentions_are_misspelled_and_still_marked(nlp):
     example = example_of(nlp, "is barcelona older than valencia ?", (1, 2), (4, 5))
     (augmented,) = build_typo_augmenter(level=1.0)(nlp, example)

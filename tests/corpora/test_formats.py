@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spacy_elq.corpora import FORMATS, Question, QuestionSpan, guess_format, read_questions
-from spacy_elq.corpora.formats import _parse_marked
+from spacy_elq.corpora.formats import _parse_marked, read_marked, to_marked, write_jsonl, write_marked
 from spacy_elq.errors import ELQError
 
 
@@ -79,6 +79,86 @@ def test_a_line_with_a_hash_names_the_kind_of_those_below(read):
     ]
 
 
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ("#hashtag query", "#hashtag query"),
+        ("##two", "##two"),
+        ("#[paris](E1)", "#paris"),
+        (" # indented", " # indented"),
+        (r"\# 1 song of [paris](E1)", "# 1 song of paris"),
+        (r"\#", "#"),
+        (r"\#hashtag", "#hashtag"),
+        (r"\\# twice", r"\# twice"),
+        (r"\ # no escape", r"\ # no escape"),
+    ],
+)
+def test_a_hash_that_begins_a_question(read, line, text):
+    (question,) = read(f"# kind\n{line}\n")[-1:]
+    assert (question.text, question.kind) == (text, "kind")
+    assert [text[span.start : span.end] for span in question.spans] == ["paris"] * line.count("](")
+
+
+# what is special in marked text, and what is not
+texts = st.text(st.sampled_from("#\\[]() \t\r\n\ufeffab") | st.characters(codec="utf-8"), max_size=12)
+ids = st.text(st.sampled_from("Q1() ") | st.characters(codec="utf-8"), min_size=1, max_size=4)
+
+
+@st.composite
+def any_questions(draw):
+    parts = draw(st.lists(st.tuples(texts, texts.filter(bool), ids), max_size=3))
+    text, spans = "", []
+    for before, mention, id_ in parts:
+        start = len(text) + len(before)
+        spans.append(QuestionSpan(start, start + len(mention), id_))
+        text += before + mention
+    return Question(text + draw(texts), spans, " ".join(draw(texts).split()))
+
+
+@settings(deadline=None)
+@given(st.lists(any_questions(), max_size=5))
+def test_what_is_written_is_read_as_it_was_or_counted(tmp_path_factory, questions):
+    path = tmp_path_factory.mktemp("marked") / "questions.txt"
+    left_out = write_marked(questions, path)
+    written = [question for question in questions if to_marked(question)]
+    kinds = ["", *dict.fromkeys(question.kind for question in written)]
+    assert list(read_marked(path)) == sorted(written, key=lambda question: kinds.index(question.kind))
+    assert left_out == len(questions) - len(written)
+
+
+@pytest.mark.parametrize(
+    ("text", "span", "line"),
+    [
+        ("is paris big", (3, 8, "E1"), "is [paris](E1) big"),
+        ("# paris", (2, 7, "E1"), r"\# [paris](E1)"),
+        ("#paris", (1, 6, "E1"), "#[paris](E1)"),
+        (r"\#paris", (2, 7, "E1"), r"\\#[paris](E1)"),
+        ("paris (texas)", (0, 13, "E2"), "[paris (texas)](E2)"),
+        ("is paris [texas] big", (3, 16, "E2"), None),
+        ("is paris big", (3, 8, "E(1)"), None),
+        ("is paris big", (3, 8, "E 1"), None),
+        ("paris](E1)", (0, 5, "E1"), None),
+        ("paris\nbig", (0, 5, "E1"), None),
+        ("\ufeffparis", (1, 6, "E1"), None),
+        ("paris\r", (0, 5, "E1"), None),
+    ],
+)
+def test_what_marked_text_can_hold(text, span, line):
+    assert to_marked(Question(text, [QuestionSpan(*span)])) == line
+
+
+def test_what_marked_text_cannot_hold_without_a_mention():
+    spans = [QuestionSpan(0, 5, "E1"), QuestionSpan(3, 8, "E2")]
+    assert to_marked(Question("paris big", spans)) is None
+    assert to_marked(Question(" ", [])) is None
+    assert to_marked(Question("a [b](c)", [])) is None
+
+
+def test_the_order_of_the_links_does_not_matter():
+    spans = [QuestionSpan(2, 3, "E2"), QuestionSpan(0, 1, "E1")]
+    assert to_marked(Question("a b", spans)) == "[a](E1) [b](E2)"
+
+
 def test_the_questions_of_the_tests_are_all_read(questions_path):
     questions = list(read_questions(questions_path, format="marked"))
     assert len(questions) == 20
@@ -121,6 +201,15 @@ def test_another_encoding_is_an_error_with_its_line(read, format):
 
 
 # JSONL
+
+
+@settings(deadline=None)
+@given(st.lists(any_questions(), max_size=5))
+def test_written_jsonl_is_read_as_it_was(tmp_path_factory, questions):
+    path = tmp_path_factory.mktemp("jsonl") / "questions.jsonl"
+    extra = Question("a", [QuestionSpan(0, 1, "E")], "typo", "7", False, "Paris")
+    assert write_jsonl([*questions, extra], path) == 0
+    assert list(read_questions(path, format="jsonl")) == [*questions, extra]
 
 
 def test_jsonl_is_read_with_spans_and_kind(read):

@@ -682,6 +682,12 @@ def test_links_on_given_spans(trained):
         assert sum(alternative.score for alternative in link.alternatives) == pytest.approx(1.0)
 
 
+def test_given_spans_of_another_shape(trained):
+    doc = trained(LINKED)
+    with pytest.raises(ELQError, match="E180"):
+        trained.get_pipe("elq_linker").link_spans(doc, [doc[1:2]])
+
+
 def test_given_spans_that_the_encoder_did_not_see_get_no_link(loaded):
     doc = loaded(" ".join(["mars"] * 24))
     links = loaded.get_pipe("elq_linker").link_spans([doc], [[doc[0:1], doc[22:23]]])

@@ -2,6 +2,8 @@ import json
 import os
 import subprocess
 import sys
+from io import BufferedReader, BytesIO, RawIOBase
+from threading import Timer
 
 import pytest
 import spacy
@@ -9,7 +11,7 @@ from spacy.cli import app
 from typer.testing import CliRunner
 
 from spacy_elq.errors import ELQError
-from spacy_elq.pipeline.stream import link, read_records
+from spacy_elq.pipeline.stream import link, link_waiting, read_records, read_waiting
 
 QUESTION = "how big is new york city"
 
@@ -164,20 +166,31 @@ def test_threshold_out_of_range(trained_path, value):
     assert "expected a number from 0 to 1" in " ".join(result.output.split())
 
 
-@pytest.mark.parametrize("count", [0, 2, 9])
-def test_alternatives_are_the_next_best_entities(nlp, count):
+@pytest.mark.parametrize("count", [0, 1, 3, 10, 11])
+def test_alternatives_are_the_first_of_those_in_python(nlp, count):
     (record,) = link(nlp, [{"text": QUESTION}], alternatives=count)
     (found,) = record["links"]
-    scores = [x["score"] for x in found["alternatives"]]
-    assert len(scores) == count
-    assert "E5" not in [x["id"] for x in found["alternatives"]]
-    assert [found["score"], *scores] == sorted([found["score"], *scores], reverse=True)
+    (ent,) = nlp(QUESTION).ents
+    expected = ent._.elq_alternatives[:count]
+    assert [x["id"] for x in found["alternatives"]] == [x["id"] for x in expected]
+    assert [x["score"] for x in found["alternatives"]] == pytest.approx(
+        [x["score"] for x in expected], abs=1e-6
+    )
+    for first in found["alternatives"][:1]:
+        assert first == {key: found[key] for key in ("id", "title", "label", "score")}
 
 
 def test_alternatives_option(trained_path):
     result = invoke(trained_path, "--alternatives", "1", stdin=QUESTION)
     (alternative,) = read_jsonl(result.stdout)[0]["links"][0]["alternatives"]
     assert set(alternative) == {"id", "title", "label", "score"}
+    assert alternative["id"] == "E5"
+
+
+def test_a_negative_number_of_alternatives_is_refused(trained_path):
+    result = invoke(trained_path, "--alternatives", "-1", stdin=QUESTION)
+    assert result.exit_code == 2
+    assert "--alternatives" in result.output
 
 
 def test_entities_of_other_components_are_no_links(trained_path):
@@ -279,3 +292,87 @@ def test_the_folder_of_the_output_is_made(trained_path, tmp_path):
     source.write_text("is paris big\n", encoding="utf8")
     assert invoke(trained_path, source, tmp_path / "new" / "links.jsonl").exit_code == 0
     assert (tmp_path / "new" / "links.jsonl").read_text(encoding="utf8").count("\n") == 1
+
+
+# Lines as they come
+
+
+class Chunks(RawIOBase):
+    """A stream of which each read gets one chunk, as of a pipe that is written to line by line."""
+
+    def __init__(self, *chunks):
+        self.chunks = list(chunks)
+
+    def readable(self):
+        return True
+
+    def readinto(self, buffer):
+        chunk = self.chunks.pop(0) if self.chunks else b""
+        buffer[: len(chunk)] = chunk
+        return len(chunk)
+
+
+@pytest.mark.parametrize(
+    ("chunks", "lines"),
+    [
+        ([b"a\n", b"b\n"], [[b"a"], [b"b"]]),
+        ([b"a\n\nb\n"], [[b"a", b"", b"b"]]),
+        ([b"a\nb", b"c", b"d\ne"], [[b"a"], [b"bcd"], [b"e"]]),
+        ([b"a"], [[b"a"]]),
+        ([b"\n"], [[b""]]),
+        ([], []),
+    ],
+)
+def test_lines_are_read_as_they_come(chunks, lines):
+    assert list(read_waiting(BufferedReader(Chunks(*chunks)))) == lines
+
+
+def test_a_long_line_is_put_together():
+    line = b"x" * 200_000
+    assert list(read_waiting(BytesIO(b"a\n" + line + b"\nb"))) == [[b"a"], [line], [b"b"]]
+
+
+def test_lines_that_wait_are_linked_in_batches_and_none_waits_for_more(nlp, monkeypatch):
+    sizes = []
+    linker = nlp.get_pipe("elq_linker")
+    predict = linker.predict
+    monkeypatch.setattr(linker, "predict", lambda docs: sizes.append(len(docs)) or predict(docs))
+    line = QUESTION.encode() + b"\n"
+    stream = BufferedReader(Chunks(line, line * 5, line * 2))
+    results = link_waiting(nlp, stream, is_jsonl=False, name="-", batch_size=4)
+    first = next(results)
+    assert sizes == [1]
+    assert [first, *results] == [*link(nlp, [{"text": QUESTION}])] * 8
+    assert sizes[:4] == [1, 4, 1, 2]
+
+
+def test_an_error_names_the_line_of_the_whole_input(nlp):
+    stream = BufferedReader(Chunks(b'{"text": "a"}\n\n', b'{"text": "b"}\n', b"5\n"))
+    results = link_waiting(nlp, stream, is_jsonl=True, name="-")
+    assert [next(results)["text"], next(results)["text"]] == ["a", "b"]
+    with pytest.raises(ELQError, match=r"E040.*line 4"):
+        next(results)
+
+
+def test_each_line_is_answered_before_the_next_is_written(trained_path):
+    command = [sys.executable, "-m", "spacy", "elq", "link", str(trained_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        # a command that waits for more would never answer
+        stop = Timer(300, process.kill)
+        stop.start()
+        try:
+            for text in ("is paris big", QUESTION):
+                process.stdin.write(f"{text}\n".encode())
+                process.stdin.flush()
+                assert json.loads(process.stdout.readline())["text"] == text
+            process.stdin.close()
+            assert process.stdout.read() == b""
+            assert process.wait(timeout=300) == 0
+        finally:
+            stop.cancel()
+
+
+def test_two_processes_read_standard_input_too(trained_path):
+    done = elq_link(trained_path, "--n-process", "2", stdin=f"{QUESTION}\nis paris big\n")
+    assert done.returncode == 0, done.stderr
+    assert [record["text"] for record in read_jsonl(done.stdout)] == [QUESTION, "is paris big"]

@@ -19,7 +19,7 @@ from ...errors import ELQError, Errors, Rule
 from ...index import AnyIndex
 from ...pipeline.annotate import ASSIGNS
 from ...pipeline.base import IndexedLinker
-from ...pipeline.batch import find_owners, to_batch
+from ...pipeline.batch import check_spans, find_owners, to_batch
 from ...pipeline.gold import collect_gold
 from ...pipeline.scorer import SCORE_WEIGHTS, linker_score
 from ...pipeline.settings import SPAN_GROUP
@@ -222,6 +222,7 @@ class ELQBlink(IndexedLinker):
         RETURNS (List[List[Link]]): Per doc, the links in the order of the spans. The score is the
             probability of the entity among the candidates.
         """
+        check_spans(docs, spans)
         index = self._require_index()
         array = to_batch(docs, spans)
         if not len(array):

@@ -19,7 +19,7 @@ from ...files import loading
 from ...index import find_place, record_place
 from ...pipeline import legacy
 from ...pipeline.annotate import ASSIGNS, write_links
-from ...pipeline.batch import to_docs
+from ...pipeline.batch import check_spans, to_docs
 from ...pipeline.scorer import ScoresLinks, linker_score
 from ...pipeline.settings import LINKER_RULES, OPTIONAL_TEXT, HasSettings
 from ...types import Alternative, Array, Link
@@ -219,6 +219,7 @@ class ELQTagme(HasSettings, ScoresLinks, Pipe):
         RETURNS (List[List[Link]]): Per doc, the links in the order of the spans. The score is the
             commonness of the entity. A span that is no name of the dictionary gets no link.
         """
+        check_spans(docs, spans)
         given = [(owner, span) for owner, own in enumerate(spans) for span in own]
         keys = np.asarray([name_key(span.text) for _, span in given], dtype="uint64")
         anchors = self.index.find(keys)
