@@ -192,6 +192,10 @@ class Errors:
         "[spacy-elq E170] The index {path} has format {found}, but this version of spacy-elq reads format "
         "{expected}. A newer version has written it: pip install --upgrade spacy-elq"
     )
+    E190 = (
+        "[spacy-elq E190] {name} cannot explain its links: expected a pipeline with `elq_linker`. Its "
+        "candidates are in ent._.elq_alternatives."
+    )
     E166 = "[spacy-elq E166] The id {found} is used twice among the entities to add, expected each once."
 
     # Data sets and commands
@@ -441,6 +445,11 @@ class Warnings:
     W008 = (
         "[spacy-elq W008] {path} ends at line {line} without the `]` of a whole dump: the catalogue has what "
         "is before it."
+    )
+    W011 = (
+        "[spacy-elq W011] {path} has {count} gold links, too few to choose a threshold or to calibrate "
+        "scores: {enough} are needed. The settings stay as they are. Write more questions, or make some "
+        "with: python -m spacy elq questions"
     )
     W009 = (
         "[spacy-elq W009] The entities of the index {path} were changed, but the changes could not be folded "

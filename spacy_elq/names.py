@@ -8,7 +8,7 @@ from typing import Dict, List, Set, Tuple
 from .types import Entity
 
 _WORD = re.compile(r"\w+")
-_ARTICLES = ("the", "a", "an")
+ARTICLES = ("the", "a", "an")
 _SHORTEST_SKELETON = 3
 _NO_VOWELS = str.maketrans("", "", "aeiouhwy")
 _RUN = re.compile(r"([^\W\d])\1+")  # of letters, not digits
@@ -21,7 +21,7 @@ def normalize_name(text: str) -> str:
     RETURNS (str): The normalized name, or "" if nothing is left.
     """
     words = [word for word, _, _ in find_words(text)]
-    return " ".join(words[1:] if len(words) > 1 and words[0] in _ARTICLES else words)
+    return " ".join(words[1:] if len(words) > 1 and words[0] in ARTICLES else words)
 
 
 def find_words(text: str) -> List[Tuple[str, int, int]]:
@@ -64,6 +64,13 @@ def entity_names(entity: Entity) -> Set[str]:
     title = entity.title
     names = {title, _MARK.sub("", title), title.split(",")[0], *entity.aliases}
     return {name for name in map(normalize_name, names) if name}
+
+
+def as_written(text: str) -> str:
+    """RETURNS (str): A name with its punctuation, to be compared to the letter: only case, spaces and kinds
+    of quotation marks do not count.
+    """
+    return "".join(text.casefold().replace("\u2019", "'").split())
 
 
 def typed_names(entity: Entity) -> List[str]:

@@ -28,7 +28,7 @@ def questions():
 
 @pytest.fixture(scope="module")
 def nothing():
-    return list(read_questions(ASSETS / "questions" / "nothing.txt", format="marked"))
+    return list(read_questions(ASSETS / "nothing.txt", format="marked"))
 
 
 def ids_of(question):

@@ -20,7 +20,7 @@ LAYERS = [
 ]
 # the same inside of each package
 INSIDE = {
-    "core": [{"calibration", "spans", "losses", "decode", "negatives", "similarity"}],
+    "core": [{"calibration", "spans", "losses", "negatives", "similarity"}, {"decode"}],
     "model": [
         {"prefix", "recipe", "wordpieces"},
         {"transformer"},
@@ -52,7 +52,9 @@ INSIDE = {
         {
             "annotate",
             "batch",
+            "boundaries",
             "configs",
+            "explain",
             "gold",
             "knowledge_base",
             "legacy",

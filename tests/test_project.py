@@ -33,6 +33,7 @@ def project(tmp_path_factory, encoder_path, catalogue_path, questions_path):
     shutil.copy(ROOT / "project.yml", folder / "project.yml")
     (folder / "assets" / "questions").mkdir(parents=True)
     shutil.copy(catalogue_path, folder / "assets" / "entities.jsonl")
+    (folder / "assets" / "nothing.txt").write_text("how do i boil an egg\n", encoding="utf8")
     for part in ("train", "dev", "test"):
         shutil.copy(questions_path, folder / "assets" / "questions" / f"{part}.txt")
     recipe = (folder / "configs" / "elq.cfg").read_text(encoding="utf8")
@@ -80,10 +81,8 @@ def test_all_runs_to_the_final_table_and_then_skips_everything(project, own_enco
     encoder = vectors.meta["encoder"]
     vectors.close()  # SQLite keeps files beside a database that is open
     assert (encoder["norm"], encoder["aliases"], encoder["max_length"]) == (4.0, True, 48)
-    assert (
-        'class="badge wrong"' not in (project / "metrics" / "test.html").read_text(encoding="utf8")
-        or metrics["weak"]["f"] < 1
-    )
+    page = (project / "metrics" / "test.html").read_text(encoding="utf8")
+    assert ('<span class="badge wrong">wrong entity</span> (0)' in page) or metrics["weak"]["f"] < 1
     second = run(project, own_encoder, "all")
     assert second.returncode == 0
     assert second.stdout.count("nothing changed") == 8

@@ -84,7 +84,7 @@ def test_code_of_the_settings_page_does_what_the_page_says(trained_path, tmp_pat
     names = {}
     for block in blocks:
         exec(block.replace("models/elq", str(trained_path)), names)
-    assert names["blank"].get_pipe("elq_linker").candidates == 20
+    assert names["blank"].get_pipe("elq_linker").decoder.candidates == 20
     nlp, linker = names["nlp"], names["linker"]
     assert (linker.threshold, linker.existing_ents) == (0.5, "keep")
     linker.temperature = 3.0  # by hand: not saved

@@ -13,6 +13,7 @@ from .convert import convert_cli
 from .dictionary import dictionary_cli
 from .encode import encode_cli
 from .evaluate import evaluate_cli
+from .explain import explain_cli
 from .fetch_encoder import fetch_encoder_cli
 from .import_ import import_cli
 from .index import index_cli
@@ -40,6 +41,7 @@ __all__ = [
     "dictionary_cli",
     "encode_cli",
     "evaluate_cli",
+    "explain_cli",
     "fetch_encoder_cli",
     "import_cli",
     "index_cli",

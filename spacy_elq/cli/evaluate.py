@@ -23,6 +23,9 @@ def evaluate_cli(
     threshold: Optional[float] = typer.Option(
         None, "--threshold", help="Use this threshold for every link instead of the pipeline's own"
     ),
+    explain: bool = typer.Option(
+        False, "--explain/--no-explain", help="Also write why each link was made, for the report page"
+    ),
 ) -> None:
     """Evaluate a pipeline on questions with gold links: weak and strong match, mentions only, links only,
     for entities seen or not seen in training, and for each kind of question; how often the gold entity is
@@ -32,5 +35,7 @@ def evaluate_cli(
     """
     from ..evaluation.metrics import evaluate
 
-    metrics = evaluate(pipeline, data_path, output, train=train, batch_size=batch_size, threshold=threshold)
+    metrics = evaluate(
+        pipeline, data_path, output, train=train, batch_size=batch_size, threshold=threshold, explain=explain
+    )
     msg.good(f"{output}: weak F1 {metrics['weak']['f']:.4f} on {metrics['questions']} questions")

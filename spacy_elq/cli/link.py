@@ -26,7 +26,7 @@ def link_cli(
         help="Input format; by default from its suffix, text for stdin",
     ),
     threshold: Optional[float] = typer.Option(
-        None, "--threshold", "-t", help="Minimum joint probability, instead of the pipeline's"
+        None, "--threshold", "-t", help="Least score of a link, instead of the pipeline's"
     ),
     alternatives: int = typer.Option(
         3,

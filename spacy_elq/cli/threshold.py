@@ -23,23 +23,48 @@ def threshold_cli(
         None, "--index", "-i", help="Another index of the same encoder, for the pipeline to use from now on"
     ),
     first: bool = typer.Option(
-        True, "--first/--no-first", help="Whether the best link of a text gets its own, lower threshold"
+        False,
+        "--first/--no-first",
+        help="Whether the best link of a text may get a lower threshold: for questions that always name "
+        "something",
+    ),
+    calibrate: bool = typer.Option(
+        True, "--calibrate/--no-calibrate", help="Whether scores become the probability that a link is right"
+    ),
+    target_precision: Optional[float] = typer.Option(
+        None,
+        "--target-precision",
+        "-P",
+        min=0.0,
+        max=1.0,
+        help="Reach this precision with as many links as possible, instead of the best F1",
     ),
     batch_size: int = typer.Option(128, "--batch-size", "-b", help="Questions in one batch"),
 ) -> None:
-    """Find the thresholds with the best weak F1 on development questions, and write them into the pipeline.
+    """Calibrate a pipeline on development questions and choose its threshold, by default the one with the best
+    weak F1. Both are written into the pipeline's config.
 
-    A threshold is the minimum joint probability of a mention and its entity. The best link of a text gets its
-    own threshold if that is better on these questions (a question nearly always names something); --no-first
-    uses one for all, as in the paper. One pass over the data is enough to try them all. Thresholds depend on
-    the pipeline, its index, the number of candidates and the kind of text: choose them again when one of these
-    changes. The table is for a single threshold.
+    The score of a link becomes the probability that it is right, and the threshold is the least score. With
+    --target-precision 0.95, the threshold is the lowest at which 95 % of the links are right; the command says
+    the recall. --no-calibrate keeps the joint probability of mention and entity as the score, as in the paper.
+    Choose again when the pipeline, its catalogue, the number of candidates or the kind of text changes. With
+    fewer than 50 gold links nothing is changed.
     """
     from ..evaluation.thresholds import choose_thresholds
 
     result = choose_thresholds(
-        pipeline, data_path, output=output, index_path=index_path, first=first, batch_size=batch_size
+        pipeline,
+        data_path,
+        output=output,
+        index_path=index_path,
+        first=first,
+        calibrate=calibrate,
+        target_precision=target_precision,
+        batch_size=batch_size,
     )
+    if not result["shown"]:
+        msg.warn(f"Threshold {result['before']:.4f} as before, saved to {result['output']}")
+        return
     rows = [
         (f"{row['threshold']:.4f}", f"{row['p']:.4f}", f"{row['r']:.4f}", f"{row['f']:.4f}")
         for row in result["shown"]
@@ -48,6 +73,8 @@ def threshold_cli(
     own = result["first_threshold"]
     aside = f", {own:.4f} for the best link of a text" if own is not None else ""
     msg.good(
-        f"Threshold {result['threshold']:.4f}{aside} (was {result['before']:.4f}): weak F1 "
-        f"{result['f']:.4f}, saved to {result['output']}"
+        f"Threshold {result['threshold']:.4f}{aside} (was {result['before']:.4f}): precision "
+        f"{result['p']:.4f}, recall {result['r']:.4f}, weak F1 {result['f']:.4f}, saved to {result['output']}"
     )
+    if target_precision is not None and result["p"] < target_precision:
+        msg.warn(f"No threshold reaches a precision of {target_precision}: this is the most precise one.")

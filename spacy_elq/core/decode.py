@@ -8,8 +8,11 @@ import numpy as np
 
 from ..errors import Rule, check_settings, whole_number
 from ..types import Array
+from .calibration import apply_calibration
 
 _LEAST, _SMALLEST = np.finfo("float64").min, np.finfo("float64").tiny
+# the position of what is not in the catalogue
+NIL_POSITION = -2
 _STRINGS: Rule = (
     lambda x: x is None or (isinstance(x, list) and all(isinstance(item, str) for item in x)),
     "null, or a list of strings",
@@ -30,6 +33,12 @@ class Decoder:
         `elq_blink`, in words for `elq_tagme`.
     mention_limit (int): Maximum number of mentions per doc that are looked up, best first, before overlaps
         are removed. 0 means no limit, which matches the paper; its published code uses 50.
+    word_edges (bool): Whether mentions begin and end with a word and have no address in them, unless the
+        catalogue has a name that is written like that, such as "Yahoo!".
+    slope, bias (float): Calibration: the score of a link is σ(slope · logit(joint probability) + bias). With
+        1 and 0, it is the joint probability itself, which matches the paper. `spacy elq threshold` fits both,
+        so that the score is the probability that the link is right.
+    nil (bool): Whether mentions whose entity is not in the catalogue become entities with the id "NIL".
     only_labels, only_tags, only_ids (Optional[List[str]]): Link only to entities with one of these labels,
         one of these tags, one of these ids. All that are given must hold. null for the whole catalogue.
     """
@@ -39,6 +48,10 @@ class Decoder:
     candidates: int = 10
     max_length: int = 10
     mention_limit: int = 0
+    word_edges: bool = True
+    slope: float = 1.0
+    bias: float = 0.0
+    nil: bool = False
     only_labels: Optional[List[str]] = None
     only_tags: Optional[List[str]] = None
     only_ids: Optional[List[str]] = None
@@ -54,6 +67,8 @@ class Decoder:
                 "candidates": whole_number(1),
                 "max_length": whole_number(1),
                 "mention_limit": whole_number(0),
+                "slope": (lambda x: 0 < x < np.inf, "a number above 0"),
+                "bias": (lambda x: -np.inf < x < np.inf, "a number"),
                 "only_labels": _STRINGS,
                 "only_tags": _STRINGS,
                 "only_ids": _STRINGS,
@@ -67,18 +82,35 @@ class Decoder:
 
     @property
     def log_threshold(self) -> float:
-        """RETURNS (float): The logarithm of the threshold."""
-        return _log(self.threshold)
+        """RETURNS (float): The log joint probability whose score is the threshold."""
+        return self._log_joint(self.threshold)
 
     @property
     def log_least(self) -> float:
-        """RETURNS (float): The log score below which nothing becomes a link."""
+        """RETURNS (float): The log joint probability below which nothing becomes a link."""
         first = self.threshold if self.first_threshold is None else self.first_threshold
-        return _log(min(first, self.threshold))
+        return self._log_joint(min(first, self.threshold))
 
+    def calibrate(self, log_joint: Array) -> Array:
+        """Turn joint probabilities into scores. That of the best candidate is calibrated; the others share
+        what is left in the same proportion as before, so that all are probabilities of one distribution.
 
-def _log(probability: float) -> float:
-    return math.log(probability) if probability > 0 else -math.inf
+        log_joint (Array): (mentions, candidates) log joint probabilities, best first.
+        RETURNS (Array): (mentions, candidates).
+        """
+        joint = np.exp(log_joint)
+        if (self.slope, self.bias) == (1.0, 0.0) or not log_joint.size:
+            return joint
+        best = np.exp(apply_calibration(log_joint[:, :1], slope=self.slope, bias=self.bias))
+        left = (1.0 - best) / np.maximum(1.0 - joint[:, :1], _SMALLEST)
+        return np.hstack([best, np.minimum(joint[:, 1:] * left, best)])
+
+    def _log_joint(self, score: float) -> float:
+        """RETURNS (float): The log joint probability that has a score."""
+        if score in (0.0, 1.0) or (self.slope, self.bias) == (1.0, 0.0):
+            return math.log(score) if score > 0 else -math.inf
+        logit = (math.log(score) - math.log1p(-score) - self.bias) / self.slope
+        return float(log_sigmoid(np.asarray(logit)))
 
 
 def log_sigmoid(X: Array) -> Array:
@@ -110,19 +142,39 @@ def keep_mentions(
     return np.flatnonzero(reached | (without[docs] & (ranks < max_mentions)))
 
 
-def joint_scores(log_probs: Array, similarities: Array) -> Array:
+def joint_scores(log_probs: Array, similarities: Array, none: Optional[Array] = None) -> Array:
     """Log joint probability of mention and entity: that of the mention + log softmax over the candidates.
 
     log_probs (Array): (mentions,) log mention probabilities.
     similarities (Array): (mentions, candidates), minus infinity where there is no candidate.
+    none (Optional[Array]): (mentions,) the score of "none of these", which competes with the candidates.
+        Without it, one of them is right, which matches the paper.
     RETURNS (Array): (mentions, candidates), minus infinity where there is none.
     """
+    if none is not None:
+        return joint_scores(log_probs, np.column_stack([similarities, none]))[:, :-1]
     if not len(similarities):
         return np.zeros(similarities.shape)
     # of a mention without any candidate nothing is finite
     shifted = similarities - np.maximum(similarities.max(axis=1, keepdims=True), _LEAST)
     sums = np.maximum(np.exp(shifted).sum(axis=1, keepdims=True), _SMALLEST)
     return log_probs[:, None] + (shifted - np.log(sums))
+
+
+def add_nil(positions: Array, similarities: Array, none: Array) -> Tuple[Array, Array]:
+    """Put "none of these" among the candidates: first where it is the best of them, otherwise last.
+
+    positions, similarities (Array): (mentions, candidates), best first, as the softmax sees them.
+    none (Array): (mentions,) the score of "none of these".
+    RETURNS (Tuple[Array, Array]): Both with one more candidate, whose position is `NIL_POSITION`.
+    """
+    is_best = none >= similarities[:, 0]
+    nil = np.full((len(none), 1), NIL_POSITION)
+    widened = []
+    for candidates, own in ((positions, nil), (similarities, none[:, None])):
+        last, first = np.hstack([candidates, own]), np.hstack([own, candidates])
+        widened.append(np.where(is_best[:, None], first, last))
+    return widened[0], widened[1]
 
 
 def choose_mentions(spans: Array, scores: Array, *, log_threshold: float) -> Array:

@@ -60,6 +60,33 @@ def binary_linking_loss(similarities: Array, targets: Array) -> Tuple[float, Arr
     return float(losses.sum() / total), gradient / total
 
 
+def absent_linking_loss(
+    similarities: Array, none: Array, targets: Array, *, named: Array, linking: str, share: float
+) -> Tuple[float, Array, Array]:
+    """The linking loss with "none of these" among the entities: gold is right, and if it is taken out, with
+    all entities of the same name, none of these is. A name that the catalogue has is evidence of its own.
+
+    similarities (Array): (mentions, entities), minus infinity where an entity does not compete.
+    none (Array): (mentions,) the score of "none of these".
+    targets (Array): (mentions,) the column of the gold entity, or -1 where the index does not have it.
+    named (Array): (mentions, entities) whether the text of the mention is a name of the entity.
+    linking (str): A key of `LINKING_LOSSES`.
+    share (float): Weight of the case that gold is taken out, from 0 to 1.
+    RETURNS (Tuple[float, Array, Array]): The loss, d_similarities and d_none.
+    """
+    loss_of, n_mentions = LINKING_LOSSES[linking], len(targets)
+    columns = np.column_stack([similarities, none])
+    last = np.full(n_mentions, columns.shape[1] - 1)
+    known = targets >= 0
+    without = columns.copy()
+    without[:, :-1][named] = -np.inf
+    without[np.flatnonzero(known), targets[known]] = -np.inf
+    present, d_present = loss_of(columns, np.where(known, targets, last))
+    absent, d_absent = loss_of(without, last)
+    gradient = (1 - share) * d_present + share * d_absent
+    return (1 - share) * present + share * absent, gradient[:, :-1], gradient[:, -1]
+
+
 LINKING_LOSSES = {"softmax": softmax_linking_loss, "binary": binary_linking_loss}
 
 
@@ -72,6 +99,8 @@ class Loss:
     mention_weight (float): Weight of the mention loss relative to the linking loss, 1 in the paper. The
         mention loss is averaged over all spans, most of which are not mentions; the linking loss over
         mentions.
+    absent (float): Weight of the case that the gold entity is not in the catalogue, from 0 to 1: it is taken
+        out, and "none of these" is right. Only `spacy-elq.QuestionTower.v2` learns from it.
     unmarked (str): Which unmarked spans are negatives of the mention loss in texts where not every mention is
         marked (`"complete": false`, such as Wikipedia sentences). "ignore": only those that overlap a marked
         mention. "unnamed": also those whose text is not the name of any entity in the index, and lower-case
@@ -81,6 +110,7 @@ class Loss:
 
     linking: str = "softmax"
     mention_weight: float = 1.0
+    absent: float = 0.0
     unmarked: str = "ignore"
 
     def __post_init__(self) -> None:
@@ -91,6 +121,7 @@ class Loss:
             {
                 "linking": (lambda x: x in LINKING_LOSSES, f"one of {', '.join(LINKING_LOSSES)}"),
                 "mention_weight": (lambda x: 0 <= x < np.inf, "a number, at least 0"),
+                "absent": (lambda x: 0 <= x <= 1, "a number from 0 to 1"),
                 "unmarked": (lambda x: x in UNMARKED, f"one of {', '.join(UNMARKED)}"),
             },
         )

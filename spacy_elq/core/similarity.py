@@ -11,6 +11,8 @@ from ..errors import check_settings
 from ..types import Array
 
 Term = Union[Array, float]
+# a longer name is no stronger evidence of a mention
+_MOST_WORDS = 4
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,10 @@ class Prior:
         In training and prediction.
     mention_name_weight (float): Added to the mention score of a span whose text is a name of any entity, once
         per word, up to four: a longer name is less likely to occur by chance. In training and prediction.
+    phrase_weight (float): Added once to the mention score of such a span if it has two or more words. Above
+        0, names inside a longer name do not count. At prediction only.
+    text_weight (float): Added once to the mention score of such a span if it is the whole text. At prediction
+        only.
     temperature (float): Divides similarities at prediction, before they become probabilities. Above 1,
         probabilities are less extreme, and ambiguous mentions score lower.
     """
@@ -34,6 +40,8 @@ class Prior:
     alias_share: float = 1.0
     popularity_weight: float = 0.0
     mention_name_weight: float = 0.0
+    phrase_weight: float = 0.0
+    text_weight: float = 0.0
     temperature: float = 1.0
 
     def __post_init__(self) -> None:
@@ -47,6 +55,8 @@ class Prior:
                 "alias_share": (lambda x: 0.5 <= x <= 1, "a number from 0.5 to 1"),
                 "popularity_weight": positive,
                 "mention_name_weight": positive,
+                "phrase_weight": positive,
+                "text_weight": positive,
                 "temperature": (lambda x: 0 < x < np.inf, "a number above 0"),
             },
         )
@@ -75,3 +85,14 @@ def name_degrees(owners: Array, entities: Array, degrees: Array, *, pool: Array,
     inside = pool[columns] == entities
     laid_out[owners[inside], columns[inside]] = degrees[inside]
     return laid_out
+
+
+def mention_bonus(prior: Prior, lengths: Array, words: Array, are_texts: Array) -> Array:
+    """What is added to the mention score of spans if they are names.
+
+    lengths, words (Array): (spans,) the number of tokens of each span, and of words, without an article.
+    are_texts (Array): (spans,) whether a span is the whole text.
+    RETURNS (Array): (spans,).
+    """
+    bonus = prior.mention_name_weight * np.minimum(lengths, _MOST_WORDS)
+    return bonus + prior.phrase_weight * (words > 1) + prior.text_weight * are_texts

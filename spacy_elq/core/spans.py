@@ -38,6 +38,19 @@ def overlap_any(spans: Array, others: Array) -> Array:
     return covered[spans[:, 1]] > covered[spans[:, 0]]
 
 
+def are_inside_any(spans: Array, others: Array) -> Array:
+    """RETURNS (Array): (spans,) whether a span is a part of a longer one of the others, (others, 2)."""
+    if not len(others):
+        return np.zeros(len(spans), dtype=bool)
+    # how far the others reach that begin at a token or before it, and at an earlier token
+    size = int(max(spans.max(initial=0), others.max())) + 1
+    reach = np.zeros(size, dtype="int64")
+    np.maximum.at(reach, others[:, 0], others[:, 1])
+    reach = np.maximum.accumulate(reach)
+    earlier = np.concatenate([[0], reach[:-1]])
+    return (reach[spans[:, 0]] > spans[:, 1]) | (earlier[spans[:, 0]] >= spans[:, 1])
+
+
 def to_row_spans(rows: Rows, spans: Array) -> Array:
     """The one place where token spans become row spans.
 
@@ -57,7 +70,7 @@ def _pair(begins: Array, ends: Array) -> Array:
 def score_spans(logits: Array, row_spans: Array) -> Tuple[Array, Callable[[Array], Array]]:
     """Mention logit of every span: start + end + the sum over the inside.
 
-    logits (Array): (rows, 3) start, end and inside score of each row.
+    logits (Array): (rows, 3 or more) start, end and inside score of each row.
     row_spans (Array): (spans, 2).
     RETURNS: (spans,) float64, and a callback from d_scores to d_logits.
     """
@@ -68,7 +81,7 @@ def score_spans(logits: Array, row_spans: Array) -> Tuple[Array, Callable[[Array
 
     def backprop(d_scores: Array) -> Array:
         n_rows = len(logits)
-        d_logits = np.zeros((n_rows, 3), dtype="float64")
+        d_logits = np.zeros(logits.shape, dtype="float64")
         d_logits[:, 0] = np.bincount(first, d_scores, minlength=n_rows)
         d_logits[:, 1] = np.bincount(last, d_scores, minlength=n_rows)
         opened = d_logits[:, 0]

@@ -7,12 +7,13 @@ from typing import Any, Dict, List, Optional, Set
 
 import srsly
 from spacy.language import Language
-from spacy.tokens import DocBin
+from spacy.tokens import Doc, DocBin
 from spacy.training import Example
 from spacy.util import minibatch
 
 from ..corpora.base import KIND
 from ..corpora.gold import gold_spans
+from ..errors import ELQError, Errors
 from ..files import check_output, replace_file
 from ..pipeline.gold import align_span
 from ..pipeline.scorer import count_links, find_errors, is_linked, mention_of
@@ -29,14 +30,18 @@ def evaluate(
     train: Optional[Path] = None,
     batch_size: int = 64,
     threshold: Optional[float] = None,
+    explain: bool = False,
 ) -> Dict[str, Any]:
     """Evaluate and write metrics and linked docs.
 
+    explain (bool): Whether to write the parts of all scores too, for the report page.
     RETURNS (Dict[str, Any]): The metrics.
     """
-    for path in (output, predictions_path(output)):
+    for path in (output, predictions_path(output), explained_path(output)):
         check_output(path, data_path, *([train] if train else []))
     nlp, linker = load_pipeline(pipeline)
+    if explain and not hasattr(linker, "explain"):
+        raise ELQError(Errors.E190.format(name=linker.name))
     if threshold is not None:
         update_settings(nlp, linker.name, {"decoder.threshold": threshold, "decoder.first_threshold": None})
     examples = read_gold(data_path, nlp)
@@ -60,6 +65,10 @@ def evaluate(
     metrics["questions_per_second"] = speed
     metrics["threshold"] = getattr(linker, "threshold", None)
     metrics["first_threshold"] = getattr(linker, "first_threshold", None)
+    # what an earlier evaluation explained is not of these links
+    explained_path(output).unlink(missing_ok=True)
+    if explain:  # while the docs still have the output of the encoder
+        _save_explanations(examples, linker, explained_path(output))
     _save_predictions(examples, predictions_path(output))
     with replace_file(output) as new:
         srsly.write_json(new, metrics)
@@ -72,8 +81,18 @@ def predictions_path(metrics_path: Path) -> Path:
 
 
 def explained_path(metrics_path: Path) -> Path:
-    """RETURNS (Path): The file with the explanations of a metrics file, one per question, if there is one."""
+    """RETURNS (Path): The file that explains the links of a metrics file."""
     return metrics_path.with_suffix(".explained.jsonl")
+
+
+def _save_explanations(examples: List[Example], linker: Any, path: Path) -> None:
+    with replace_file(path) as new:
+        srsly.write_jsonl(new, (_explain(linker, example.predicted) for example in examples))
+
+
+def _explain(linker: Any, doc: Doc) -> Dict[str, Any]:
+    mentions = [mention.to_dict() for mention in linker.explain(doc)]
+    return {"text": doc.text, "threshold": linker.threshold, "mentions": mentions}
 
 
 def _measure(examples: List[Example], linker: Linker) -> Dict[str, Any]:

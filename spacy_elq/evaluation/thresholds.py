@@ -1,5 +1,6 @@
-"""The thresholds with the best weak F1 on development questions."""
+"""Calibration and thresholds, from development questions."""
 
+import warnings
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
 
@@ -7,16 +8,22 @@ import numpy as np
 from spacy.language import Language
 from spacy.training import Example
 
+from ..core.calibration import apply_calibration, fit_calibration
 from ..corpora.gold import LOST, gold_spans
-from ..errors import ELQError, Errors
+from ..errors import ELQError, Errors, Warnings
 from ..files import check_folder
 from ..index import EntityIndex
-from ..pipeline.scorer import is_weak_match, match, mention_of
+from ..pipeline.scorer import is_linked, is_weak_match, match, mention_of
 from ..pipeline.settings import update_settings
 from ..types import Array, Linker
 from .pipelines import load_pipeline, process, read_gold, save_pipeline
 
 LOWEST = 0.001
+# fewer gold links say too little to choose anything by
+ENOUGH = 50
+_UNCALIBRATED = {"slope": 1.0, "bias": 0.0}
+# what lets all links through, with their joint probabilities as scores
+_OPEN = {"threshold": LOWEST, "first_threshold": None, **_UNCALIBRATED}
 
 
 def choose_thresholds(
@@ -25,14 +32,21 @@ def choose_thresholds(
     *,
     output: Optional[Path] = None,
     index_path: Optional[Path] = None,
-    first: bool = True,
+    first: bool = False,
+    calibrate: bool = True,
+    target_precision: Optional[float] = None,
     batch_size: int = 128,
 ) -> Dict[str, Any]:
-    """Choose thresholds and save the pipeline with them.
+    """Fit the calibration, choose thresholds, and save the pipeline with them. With too few questions, both
+    stay as they are.
 
     index_path (Optional[Path]): An index to use instead of the pipeline's own.
     first (bool): Whether the best link of a doc may get a lower threshold.
-    RETURNS (Dict[str, Any]): The thresholds chosen and the one before, F1, and a few rows to look at.
+    calibrate (bool): Whether to fit the calibration; otherwise scores are joint probabilities.
+    target_precision (Optional[float]): The precision to reach with as many links as possible; by default,
+        weak F1 is maximized.
+    RETURNS (Dict[str, Any]): The settings chosen and the threshold before, precision, recall and F1, and a
+        few rows to look at.
     """
     if output is not None:
         check_folder(output)
@@ -43,26 +57,67 @@ def choose_thresholds(
         linker.set_index(EntityIndex.open(index_path))
         update_settings(nlp, linker.name, {"index_path": None})
     examples = read_gold(data_path, nlp)
-    before = getattr(linker, "threshold", None)
-    _set(nlp, linker, LOWEST, None)
+    target = output or nlp.path or Path(pipeline)
+    before = {name: getattr(linker, name, None) for name in _settings_of(linker)}
+    if (count := _count_gold(examples)) < ENOUGH:
+        warnings.warn(Warnings.W011.format(count=count, path=data_path, enough=ENOUGH), stacklevel=2)
+        save_pipeline(nlp, target)
+        return {**before, "before": before["threshold"], "output": str(target), "shown": []}
+    _set(nlp, linker, {name: _OPEN[name] for name in before})
     process(nlp, examples, batch_size=batch_size, desc="Link")
     curve = threshold_curve(examples)
     if not curve:
         raise ELQError(Errors.E043.format(pipeline=pipeline, path=data_path, lowest=LOWEST))
-    best: Dict[str, Any] = {**max(curve, key=lambda row: row["f"]), "first_threshold": None}
-    if first:
+    best = _choose(curve, target_precision)
+    if first and target_precision is None:
         best = max(best, choose_two(examples), key=lambda row: row["f"])
-    _set(nlp, linker, best["threshold"], best["first_threshold"])
-    target = output or nlp.path or Path(pipeline)
+    shown = [curve[i] for i in np.linspace(0, len(curve) - 1, 8).astype(int)]
+    shown.append({name: best[name] for name in curve[0]})
+    is_fitted = calibrate and "slope" in before
+    chosen: Dict[str, Any] = {**best, **(_fit(examples) if is_fitted else _UNCALIBRATED)}
+    for row in (chosen, *shown):
+        _calibrate(row, slope=chosen["slope"], bias=chosen["bias"])
+    _set(nlp, linker, {name: chosen[name] for name in before})
     save_pipeline(nlp, target)
-    shown = sorted(curve, key=lambda row: abs(row["f"] - best["f"]))[:1]
-    shown += [curve[i] for i in np.linspace(0, len(curve) - 1, 8).astype(int)]
     shown.sort(key=lambda row: row["threshold"])
-    return {**best, "before": before, "output": str(target), "shown": shown}
+    return {**chosen, "before": before["threshold"], "output": str(target), "shown": shown}
 
 
-def _set(nlp: Language, linker: Linker, threshold: float, first: Optional[float]) -> None:
-    update_settings(nlp, linker.name, {"decoder.threshold": threshold, "decoder.first_threshold": first})
+def _settings_of(linker: Linker) -> List[str]:
+    """RETURNS (List[str]): What can be chosen for a linker: TAGME's scores cannot be calibrated."""
+    without_effect = getattr(linker, "without_effect", {})
+    return [name for name in _OPEN if f"decoder.{name}" not in without_effect]
+
+
+def _choose(curve: List[Dict[str, float]], target_precision: Optional[float]) -> Dict[str, Any]:
+    """RETURNS (Dict[str, Any]): The row with the best F1, or the most recall at a precision. If none is as
+    precise, the most precise.
+    """
+    if target_precision is None:
+        best = max(curve, key=lambda row: row["f"])
+    else:
+        precise = [row for row in curve if row["p"] >= target_precision]
+        best = max(precise, key=lambda row: row["r"]) if precise else max(curve, key=lambda row: row["p"])
+    return {**best, "first_threshold": None}
+
+
+def _fit(examples: List[Example]) -> Dict[str, float]:
+    """RETURNS (Dict[str, float]): The calibration of docs that were processed without one."""
+    links = [link for example in examples for link in judge_links(example)]
+    scores, right = (np.asarray(column, dtype="float64") for column in zip(*links, strict=True))
+    slope, bias = fit_calibration(np.log(scores), right)
+    return {"slope": slope, "bias": bias}
+
+
+def _calibrate(row: Dict[str, Any], **calibration: float) -> None:
+    """Turn the thresholds of a row, joint probabilities, into scores, in place."""
+    for name in ("threshold", "first_threshold"):
+        if row.get(name) is not None:
+            row[name] = float(np.exp(apply_calibration(np.log(np.asarray(row[name])), **calibration)))
+
+
+def _set(nlp: Language, linker: Linker, values: Dict[str, Any]) -> None:
+    update_settings(nlp, linker.name, {f"decoder.{name}": value for name, value in values.items()})
 
 
 def threshold_curve(examples: List[Example]) -> List[Dict[str, float]]:
@@ -135,7 +190,7 @@ def judge_links(example: Example) -> List[Tuple[float, bool]]:
     several links could be right for one gold link, it is the best of them.
     """
     gold = [mention_of(span) for span in gold_spans(example.reference)]
-    own = [ent for ent in example.predicted.ents if ent._.elq_score is not None]
+    own = [ent for ent in example.predicted.ents if is_linked(ent) and ent._.elq_score is not None]
     ents = sorted(own, key=lambda ent: -ent._.elq_score)
     pairs = match([mention_of(ent) for ent in ents], gold, is_weak_match)
     right = {p for p, _ in pairs}

@@ -15,9 +15,13 @@ TowerOutput = Tuple[Rows, Array]
 PairInput = Tuple[List[Doc], List[Entity]]
 
 
+# the score of "none of these" is compared with similarities, which are large numbers: it must learn fast
+_NONE_SCALE = 10.0
+
+
 def build_question_tower(tok2vec: Model) -> Model[List[Doc], TowerOutput]:
-    """The question tower, the model of `elq_linker`: encodes a text once and scores its rows as starts, ends
-    and insides of mentions.
+    """The question tower of the paper: encodes a text once and scores its rows as starts, ends and insides of
+    mentions. Published models have it.
 
     tok2vec (Model): `spacy-elq.WordPieceListener.v1` for the word pieces of a `transformer`
         component, or any spaCy tok2vec architecture for tokens.
@@ -25,11 +29,27 @@ def build_question_tower(tok2vec: Model) -> Model[List[Doc], TowerOutput]:
         (`nO`), and (rows, 3) start, end and inside scores, in host memory. Its `backprop` takes the
         gradients of both.
     """
+    return _make_tower(tok2vec, columns=3)
+
+
+def build_question_tower_v2(tok2vec: Model) -> Model[List[Doc], TowerOutput]:
+    """The question tower, the model of `elq_linker`: as `spacy-elq.QuestionTower.v1`, and it scores "none of
+    these", which competes with the candidates of a mention. What the catalogue lacks gets no link.
+
+    tok2vec (Model): `spacy-elq.WordPieceListener.v1` for the word pieces of a `transformer`
+        component, or any spaCy tok2vec architecture for tokens.
+    RETURNS (Model[List[Doc], TowerOutput]): Gives the same, with a fourth score of each row. The mean of the
+        rows of a mention is its score of "none of these".
+    """
+    return _make_tower(tok2vec, columns=4)
+
+
+def _make_tower(tok2vec: Model, *, columns: int) -> Model[List[Doc], TowerOutput]:
     return Model(
         "elq_question_tower",
         _forward,
         init=_init,
-        layers=[with_rows(tok2vec), projection(), Linear(nO=3)],
+        layers=[with_rows(tok2vec), projection(), Linear(nO=columns)],
         dims={"nO": None},
     )
 
@@ -44,7 +64,8 @@ def _init(model: Model, X: Optional[List[Doc]] = None, Y: Any = None) -> None:
     project.initialize()
     mention_scorer.initialize()
     # start from the prior that about one span in fifty is a mention, not every second one
-    mention_scorer.set_param("b", model.ops.asarray1f([-2.0, -2.0, 0.0]))
+    bias = [-2.0, -2.0, 0.0, 0.0][: mention_scorer.get_dim("nO")]
+    mention_scorer.set_param("b", model.ops.asarray1f(bias))
 
 
 def _forward(
@@ -54,12 +75,13 @@ def _forward(
     rows, bp_rows = with_rows_(docs, is_train)
     vectors, bp_vectors = project(rows.vectors, is_train)
     logits, bp_logits = mention_scorer(rows.vectors, is_train)
+    scale = model.ops.asarray1f([1.0, 1.0, 1.0, _NONE_SCALE][: logits.shape[1]])
 
     def backprop(gradients: Tuple[Any, Any]) -> Any:
         d_vectors, d_logits = (model.ops.asarray(d, dtype="f") for d in gradients)
-        return bp_rows(bp_vectors(d_vectors) + bp_logits(d_logits))
+        return bp_rows(bp_vectors(d_vectors) + bp_logits(d_logits * scale))
 
-    return (rows.with_vectors(to_numpy(vectors)), to_numpy(logits)), backprop
+    return (rows.with_vectors(to_numpy(vectors)), to_numpy(logits * scale)), backprop
 
 
 def projection() -> Model[Floats2d, Floats2d]:

@@ -28,6 +28,7 @@ import numpy as np
 import srsly
 from spacy import util
 from spacy.language import Language
+from spacy.pipeline import EntityLinker
 from spacy.pipeline.trainable_pipe import TrainablePipe
 from spacy.tokens import Doc
 from spacy.training import Example
@@ -35,8 +36,8 @@ from spacy.vocab import Vocab
 from thinc.api import Model
 
 from ..catalogue import check_entity
-from ..core.decode import Decoder, joint_scores, link_mentions
-from ..core.losses import LINKING_LOSSES, Loss
+from ..core.decode import NIL_POSITION, Decoder, add_nil, joint_scores, link_mentions
+from ..core.losses import LINKING_LOSSES, Loss, absent_linking_loss
 from ..core.negatives import Negatives
 from ..core.similarity import Prior, add_prior, name_degrees
 from ..errors import ELQError, Errors, Rule, Warnings, describe_difference
@@ -219,13 +220,42 @@ class IndexedLinker(HasSettings, ScoresLinks, TrainablePipe):
     # ------------------------------------------------------------------ from mentions to links
 
     def _link(
-        self, index: AnyIndex, docs: Sequence[Doc], spans: Array, vectors: Array, log_probs: Array
+        self,
+        index: AnyIndex,
+        docs: Sequence[Doc],
+        spans: Array,
+        vectors: Array,
+        log_probs: Array,
+        none: Optional[Array] = None,
+    ) -> Tuple[Array, Array]:
+        """Find the candidates of mentions and their joint probabilities.
+
+        spans, vectors (Array): (mentions, 2) token ranges, counted over the batch, and (mentions, width).
+        log_probs (Array): (mentions,) log probability that each is one.
+        none (Optional[Array]): (mentions,) the score of "none of these".
+        RETURNS (Tuple[Array, Array]): (mentions, candidates) positions and log joint probabilities. "None of
+            these" is the first or the last candidate.
+        """
+        positions, similarities = self._find_candidates(index, docs, spans, vectors)
+        similarities /= self.prior.temperature
+        if none is not None:
+            positions, similarities = add_nil(positions, similarities, none / self.prior.temperature)
+        return positions, joint_scores(log_probs, similarities)
+
+    def _joint_scores(self, log_probs: Array, similarities: Array, none: Optional[Array]) -> Array:
+        """RETURNS (Array): (mentions, candidates) log joint probabilities; see `joint_scores`."""
+        temperature = self.prior.temperature
+        return joint_scores(
+            log_probs, similarities / temperature, None if none is None else none / temperature
+        )
+
+    def _find_candidates(
+        self, index: AnyIndex, docs: Sequence[Doc], spans: Array, vectors: Array
     ) -> Tuple[Array, Array]:
         """Find the candidates of mentions, each in the part of the catalogue that counts for its doc.
 
         spans, vectors (Array): (mentions, 2) token ranges, counted over the batch, and (mentions, width).
-        log_probs (Array): (mentions,) log probability that each is one.
-        RETURNS (Tuple[Array, Array]): (mentions, candidates) positions and log joint probabilities.
+        RETURNS (Tuple[Array, Array]): (mentions, candidates) positions and similarities, best first.
         """
         names = self._names(docs, spans)
         positions = np.full((len(spans), self.decoder.candidates), -1, dtype="int64")
@@ -235,7 +265,7 @@ class IndexedLinker(HasSettings, ScoresLinks, TrainablePipe):
             found, scores = search(vectors[own], self.decoder.candidates, within=within)
             positions[own, : found.shape[1]] = found
             similarities[own, : found.shape[1]] = scores
-        return positions, joint_scores(log_probs, similarities / self.prior.temperature)
+        return positions, similarities
 
     def _restrictions(self, docs: Sequence[Doc], spans: Array) -> Iterable[Tuple[Optional[Within], Array]]:
         """RETURNS (Iterable[Tuple[Optional[Within], Array]]): What part of the catalogue counts, and the
@@ -247,26 +277,38 @@ class IndexedLinker(HasSettings, ScoresLinks, TrainablePipe):
         return by_restriction(find_owners(docs, spans)[0], withins)
 
     def _link_best(
-        self, index: AnyIndex, docs: Sequence[Doc], spans: Array, vectors: Array, log_probs: Array
+        self,
+        index: AnyIndex,
+        docs: Sequence[Doc],
+        spans: Array,
+        vectors: Array,
+        log_probs: Array,
+        none: Optional[Array] = None,
     ) -> List[List[Link]]:
         """Link mentions; see `link_mentions`.
 
         spans, vectors (Array): (mentions, 2) token ranges, counted over the batch, by position, and
             (mentions, width).
         log_probs (Array): (mentions,) log probability that each is one.
+        none (Optional[Array]): (mentions,) the score of "none of these".
         RETURNS (List[List[Link]]): Per doc, the links by position; if all mentions are shown, also those
             that were not accepted.
         """
 
         def look_up(asked: Array) -> Tuple[Array, Array]:
-            return self._link(index, docs, spans[asked], vectors[asked], log_probs[asked])
+            own = None if none is None else none[asked]
+            return self._link(index, docs, spans[asked], vectors[asked], log_probs[asked], own)
 
         owners, _ = find_owners(docs, spans)
         positions, joint, is_link = link_mentions(
             spans, log_probs, owners, look_up, decoder=self.decoder, look_up_all=self._shows_all
         )
+        if not self.decoder.nil:
+            # what the catalogue lacks gets no link, nor do its parts
+            is_link = is_link & (positions[:, 0] != NIL_POSITION)
         shown = np.arange(len(spans)) if self._shows_all else np.flatnonzero(is_link)
-        return self._make_links(index, docs, spans[shown], positions[shown], joint[shown], is_link[shown])
+        scores = self.decoder.calibrate(joint[shown])
+        return self._make_links(index, docs, spans[shown], positions[shown], scores, is_link[shown])
 
     @property
     def _shows_all(self) -> bool:
@@ -287,19 +329,22 @@ class IndexedLinker(HasSettings, ScoresLinks, TrainablePipe):
         docs: Sequence[Doc],
         spans: Array,
         positions: Array,
-        joint: Array,
+        scores: Array,
         accepted: Array,
     ) -> List[List[Link]]:
         links: List[List[Link]] = [[] for _ in docs]
         found = positions >= 0
         heads, sources = iter(index.heads(positions[found])), iter(index.sources(positions[found]))
-        places, probs, counts = to_docs(docs, spans), np.exp(joint).tolist(), found.sum(axis=1).tolist()
-        for (owner, start, end), own, count, is_link in zip(places, probs, counts, accepted, strict=True):
-            if not count:
+        places, probs = to_docs(docs, spans), scores.tolist()
+        counts = found.sum(axis=1).tolist()
+        are_nil = (positions[:, :1] == NIL_POSITION).ravel().tolist()
+        rows = zip(places, probs, counts, are_nil, accepted, strict=True)
+        for (owner, start, end), own, count, is_nil, is_link in rows:
+            if not count and not is_nil:
                 continue
             known = list(islice(heads, count))
-            catalogue, *_ = islice(sources, count)
-            best_id, best_title, label = known[0]
+            catalogue = next(iter(list(islice(sources, count))), "")
+            best_id, best_title, label = (EntityLinker.NIL, "", "") if is_nil else known[0]
             links[owner].append(
                 Link(
                     start=start,
@@ -310,7 +355,7 @@ class IndexedLinker(HasSettings, ScoresLinks, TrainablePipe):
                     score=own[0],
                     alternatives=[
                         Alternative(id_, title, prob, label or self.label)
-                        for (id_, title, label), prob in zip(known, own, strict=False)
+                        for (id_, title, label), prob in zip(known, own[is_nil:], strict=False)
                     ],
                     accepted=bool(is_link),
                     catalogue=catalogue,
@@ -329,27 +374,40 @@ class IndexedLinker(HasSettings, ScoresLinks, TrainablePipe):
     # ------------------------------------------------------------------ training
 
     def _linking_loss(
-        self, index: AnyIndex, docs: Sequence[Doc], spans: Array, vectors: Array, gold: Array
-    ) -> Tuple[float, Array]:
+        self, index: AnyIndex, docs: Sequence[Doc], spans: Array, vectors: Array, gold: Array, none: Array
+    ) -> Tuple[float, Array, Array]:
         """L_ED of gold mentions.
 
         spans, vectors (Array): (mentions, 2) token ranges, counted over the batch, and (mentions, width).
         gold (Array): (mentions,) positions of their entities.
-        RETURNS (Tuple[float, Array]): The loss, and d_vectors.
+        none (Array): (mentions, 1) the scores of "none of these", or (mentions, 0) if there are none.
+        RETURNS (Tuple[float, Array, Array]): The loss, d_vectors and d_none.
         """
         names = self._names(docs, spans)
         pool, competes, targets = self.negatives(vectors, gold, self._search(index, names))
         entities = index.vectors_at(pool)
         matches = index.match_names(names, alias_share=self.prior.alias_share)
+        degrees = name_degrees(*matches, pool=pool, mentions=len(vectors))
         similarities = add_prior(
             (vectors @ entities.T).astype("float64"),
             self.prior,
-            degrees=name_degrees(*matches, pool=pool, mentions=len(vectors)),
+            degrees=degrees,
             log_popularity=index.popularity_at(pool),
         )
         similarities[~competes] = -np.inf
-        loss, d_similarities = LINKING_LOSSES[self.loss.linking](similarities, targets)
-        return loss, (d_similarities @ entities).astype(vectors.dtype)
+        d_none = np.zeros_like(none)
+        if none.shape[1]:
+            loss, d_similarities, d_none[:, 0] = absent_linking_loss(
+                similarities,
+                none[:, 0],
+                targets,
+                named=degrees > 0,
+                linking=self.loss.linking,
+                share=self.loss.absent,
+            )
+        else:
+            loss, d_similarities = LINKING_LOSSES[self.loss.linking](similarities, targets)
+        return loss, (d_similarities @ entities).astype(vectors.dtype), d_none
 
     def _report_gold(self, examples: Iterable[Example]) -> None:
         """Say how much of the gold cannot be used, and why."""

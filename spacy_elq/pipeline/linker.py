@@ -1,5 +1,6 @@
 """The component `elq_linker`: finds and links the mentions of a doc in one pass of the encoder."""
 
+from dataclasses import replace
 from itertools import islice
 from typing import Any, Callable, ClassVar, Dict, Iterable, List, Optional, Sequence, Tuple, Union
 
@@ -13,22 +14,33 @@ from thinc.api import Config, Model, Optimizer, set_dropout_rate
 from ..core.decode import Decoder, keep_mentions, log_sigmoid
 from ..core.losses import Loss, mention_loss
 from ..core.negatives import Negatives
-from ..core.similarity import Prior
-from ..core.spans import enumerate_spans, overlap_any, pool_spans, score_spans, to_row_spans
+from ..core.similarity import Prior, mention_bonus
+from ..core.spans import are_inside_any, enumerate_spans, overlap_any, pool_spans, score_spans, to_row_spans
 from ..errors import Rule
 from ..index import AnyIndex
 from ..model.towers import TowerOutput
-from ..types import Array, Link, Rows
+from ..types import Alternative, Array, Link, Rows
 from .annotate import ASSIGNS, write_links
 from .base import IndexedLinker
 from .batch import check_spans, span_texts, to_batch
+from .boundaries import (
+    are_sound,
+    are_texts,
+    are_written_so,
+    begin_with_article,
+    count_words,
+    token_kinds,
+)
+from .explain import Explanation, explain_candidates, most_likely
 from .gold import Gold, collect_gold
 from .restrict import pick
 from .scorer import SCORE_WEIGHTS, linker_score
 from .settings import OPTIONAL_TEXT
 
-# a longer name is no stronger evidence of a mention
-_MOST_WORDS = 4
+# the column of the score of "none of these", if the model has it
+_NONE = 3
+# what is taken from that score if the mention is a name
+_NAMED = 4.0
 # where no mention of a doc reaches the threshold, `spans_key` shows this many of the best
 _SHOWN = 50
 
@@ -41,7 +53,7 @@ existing_ents = "overwrite"
 spans_key = null
 
 [elq_linker.model]
-@architectures = "spacy-elq.QuestionTower.v1"
+@architectures = "spacy-elq.QuestionTower.v2"
 
 [elq_linker.model.tok2vec]
 @architectures = "spacy.HashEmbedCNN.v2"
@@ -199,15 +211,10 @@ class ELQLinker(IndexedLinker):
 
     def _link_rows(self, index: AnyIndex, docs: Sequence[Doc], rows: Rows, logits: Array) -> List[List[Link]]:
         """RETURNS (List[List[Link]]): Per doc, the links, from what the model says about its rows."""
-        spans = enumerate_spans(rows, max_length=self.decoder.max_length)
-        row_spans = to_row_spans(rows, spans)
-        scores, _ = score_spans(logits, row_spans)
-        # a name is looked up only where it could make the difference
-        hopeful = (
-            log_sigmoid(scores + self.prior.mention_name_weight * _count_words(spans))
-            >= self.decoder.log_least
+        spans, scores, bonus = self._score_mentions(
+            index, docs, rows, logits, log_least=self.decoder.log_least
         )
-        log_probs = log_sigmoid(scores + self._name_bonus(index, docs, spans, hopeful))
+        row_spans, log_probs = to_row_spans(rows, spans), log_sigmoid(scores + bonus)
         owners = np.repeat(np.arange(len(docs)), rows.lengths)[spans[:, 0]]
         kept = keep_mentions(
             log_probs,
@@ -218,7 +225,32 @@ class ELQLinker(IndexedLinker):
             limit=self.decoder.mention_limit,
         )
         vectors, _ = pool_spans(rows.vectors, row_spans[kept])
-        return self._link_best(index, docs, spans[kept], vectors, log_probs[kept])
+        none = pool_none(logits, row_spans[kept], bonus[kept] > 0)
+        return self._link_best(index, docs, spans[kept], vectors, log_probs[kept], none)
+
+    def _score_mentions(
+        self, index: AnyIndex, docs: Sequence[Doc], rows: Rows, logits: Array, *, log_least: float
+    ) -> Tuple[Array, Array, Array]:
+        """Score what can be a mention.
+
+        log_least (float): Log mention probability below which names do not matter.
+        RETURNS (Tuple[Array, Array, Array]): (spans, 2) by position, (spans,) the model's mention scores, and
+            (spans,) what their being names adds.
+        """
+        spans, kinds = enumerate_spans(rows, max_length=self.decoder.max_length), token_kinds(docs)
+        scores, _ = score_spans(logits, to_row_spans(rows, spans))
+        bonus = _bonus_of_names(self.prior, docs, kinds, spans)
+        # a name is looked up only where it could make the difference
+        hopeful = log_sigmoid(scores + bonus) >= log_least
+        if self.decoder.word_edges:
+            sound = are_sound(kinds, spans)
+            doubtful = np.flatnonzero(~sound & hopeful)
+            sound[doubtful] = are_written_so(index, span_texts(docs, spans[doubtful]))
+            spans, scores, bonus, hopeful = spans[sound], scores[sound], bonus[sound], hopeful[sound]
+        is_name = self._are_names(index, docs, spans, hopeful & (bonus > 0))
+        if self.prior.phrase_weight:
+            is_name &= ~are_inside_any(spans, spans[is_name & ~begin_with_article(kinds, spans)])
+        return spans, scores, bonus * is_name
 
     def link_spans(self, docs: Sequence[Doc], spans: Sequence[Sequence[Span]]) -> List[List[Link]]:
         """Link given mentions: boundaries are taken as given, the entity of each is decided.
@@ -233,28 +265,78 @@ class ELQLinker(IndexedLinker):
         index = self._require_index()
         if not any(len(doc) for doc in docs):
             return [[] for _ in docs]
-        rows, _ = self.model.predict(list(docs))
+        rows, logits = self.model.predict(list(docs))
         array = to_batch(docs, spans)
         row_spans = to_row_spans(rows, array)
         seen = row_spans[:, 1] > row_spans[:, 0]
         array, row_spans = array[seen], row_spans[seen]
         vectors, _ = pool_spans(rows.vectors, row_spans)
         with index.reading():
-            positions, joint = self._link(index, docs, array, vectors, np.zeros(len(array)))
-            return self._make_links(index, docs, array, positions, joint, np.ones(len(array), dtype=bool))
+            none = pool_none(logits, row_spans)
+            positions, similarities = self._find_candidates(index, docs, array, vectors)
+            joint = self._joint_scores(np.zeros(len(array)), similarities, none)
+            are_links = np.ones(len(array), dtype=bool)
+            return self._make_links(index, docs, array, positions, np.exp(joint), are_links)
 
-    def _name_bonus(self, index: AnyIndex, docs: Sequence[Doc], spans: Array, asked: Array) -> Array:
-        """RETURNS (Array): (spans,) what is added to the mention score of the spans that were asked for."""
-        bonus = np.zeros(len(spans))
-        if self.prior.mention_name_weight:
-            chosen = np.flatnonzero(asked)
-            names = span_texts(docs, spans[chosen])
-            is_name = np.zeros(len(chosen), dtype=bool)
-            for within, own in self._restrictions(docs, spans[chosen]):
-                is_name[own] = index.are_names(pick(names, own), within=within)
-            named = chosen[is_name]
-            bonus[named] = self.prior.mention_name_weight * _count_words(spans[named])
-        return bonus
+    def candidates(self, span: Span) -> List[Alternative]:
+        """RETURNS (List[Alternative]): The candidates of a mention, best first, with the probability of each
+        if the span is a mention.
+        """
+        links = self.link_spans([span.doc], [[span]])[0]
+        return links[0].alternatives if links else []
+
+    def explain(self, doc: Doc) -> List[Explanation]:
+        """Say why a doc has the links it has: the parts of the score of each likely mention.
+
+        doc (Doc): A doc that the components before this one have processed.
+        RETURNS (List[Explanation]): The likely mentions by position, also those that are no links.
+        """
+        index = self._require_index()
+        if not len(doc):
+            return []
+        rows, logits = self.model.predict([doc])
+        with index.reading():
+            spans, scores, bonus = self._score_mentions(index, [doc], rows, logits, log_least=-np.inf)
+            likely = most_likely(scores + bonus)
+            spans, scores, bonus = spans[likely], scores[likely], bonus[likely]
+            row_spans = to_row_spans(rows, spans)
+            vectors, _ = pool_spans(rows.vectors, row_spans)
+            none, log_probs = pool_none(logits, row_spans, bonus > 0), log_sigmoid(scores + bonus)
+            positions, similarities = self._find_candidates(index, [doc], spans, vectors)
+            joint = self._joint_scores(log_probs, similarities, none)
+            links = {(link.start, link.end) for link in self.predict([doc])[0] if link.accepted}
+            names = span_texts([doc], spans)
+            parts = explain_candidates(index, names, vectors, positions, prior=self.prior)
+        shares, calibrated = np.exp(joint - log_probs[:, None]), self.decoder.calibrate(joint)[:, 0]
+        return [
+            Explanation(
+                start=start,
+                end=end,
+                text=names[i],
+                mention=float(scores[i]),
+                name=float(bonus[i]),
+                mention_probability=float(np.exp(log_probs[i])),
+                none=None if none is None else max(0.0, 1.0 - float(shares[i].sum())),
+                joint=float(np.exp(joint[i, 0])),
+                score=float(calibrated[i]),
+                threshold=self.decoder.threshold,
+                is_link=(start, end) in links,
+                candidates=[
+                    replace(part, probability=float(share))
+                    for part, share in zip(parts[i], shares[i], strict=False)
+                ],
+            )
+            for i, (start, end) in enumerate(spans.tolist())
+        ]
+
+    def _are_names(self, index: AnyIndex, docs: Sequence[Doc], spans: Array, asked: Array) -> Array:
+        """RETURNS (Array): (spans,) which of the spans that were asked for are names."""
+        is_name = np.zeros(len(spans), dtype=bool)
+        chosen = np.flatnonzero(asked)
+        names = span_texts(docs, spans[chosen])
+        for within, own in self._restrictions(docs, spans[chosen]):
+            is_name[chosen[own]] = index.are_names(pick(names, own), within=within)
+        return is_name
 
     # ------------------------------------------------------------------ training
 
@@ -322,15 +404,18 @@ class ELQLinker(IndexedLinker):
         with index.reading():
             gold = collect_gold(examples, index.positions)
             loss_md, d_logits = self._mention_loss(index, docs, rows, logits, gold)
-            loss_ed, d_vectors = self._pooled_loss(index, docs, rows, gold)
-        return loss_md + loss_ed, (d_vectors, d_logits)
+            loss_ed, d_vectors, d_none = self._pooled_loss(index, docs, rows, logits, gold)
+        return loss_md + loss_ed, (d_vectors, d_logits + d_none)
 
     def _mention_loss(
         self, index: AnyIndex, docs: Sequence[Doc], rows: Rows, logits: Array, gold: Gold
     ) -> Tuple[float, Array]:
         spans = enumerate_spans(rows, max_length=self.decoder.max_length)
         scores, bp_scores = score_spans(logits, to_row_spans(rows, spans))
-        scores = scores + self._name_bonus(index, docs, spans, np.ones(len(spans), dtype=bool))
+        # what is sure at prediction would teach the model to mistrust phrases
+        prior = replace(self.prior, phrase_weight=0.0, text_weight=0.0)
+        bonus = _bonus_of_names(prior, docs, token_kinds(docs), spans)
+        scores = scores + bonus * self._are_names(index, docs, spans, bonus > 0)
         known = self._is_known(index, docs, spans, gold)
         loss, d_known = mention_loss(scores[known], _is_member(spans, gold.spans)[known])
         weight = self.loss.mention_weight
@@ -358,21 +443,39 @@ class ELQLinker(IndexedLinker):
         return known
 
     def _pooled_loss(
-        self, index: AnyIndex, docs: Sequence[Doc], rows: Rows, gold: Gold
-    ) -> Tuple[float, Array]:
+        self, index: AnyIndex, docs: Sequence[Doc], rows: Rows, logits: Array, gold: Gold
+    ) -> Tuple[float, Array, Array]:
+        """RETURNS (Tuple[float, Array, Array]): L_ED, d_vectors and d_logits."""
+        d_logits = np.zeros_like(logits)
         row_spans = to_row_spans(rows, gold.spans)
         usable = (gold.positions >= 0) & (row_spans[:, 1] > row_spans[:, 0])
         if not usable.any():
-            return 0.0, np.zeros_like(rows.vectors)
+            return 0.0, np.zeros_like(rows.vectors), d_logits
         mentions, bp_mentions = pool_spans(rows.vectors, row_spans[usable])
+        none, bp_none = pool_spans(logits[:, _NONE:], row_spans[usable])
         spans, positions = gold.spans[usable], gold.positions[usable]
-        loss, d_mentions = self._linking_loss(index, docs, spans, mentions, positions)
-        return loss, bp_mentions(d_mentions)
+        loss, d_mentions, d_none = self._linking_loss(index, docs, spans, mentions, positions, none)
+        d_logits[:, _NONE:] = bp_none(d_none)
+        return loss, bp_mentions(d_mentions), d_logits
 
 
-def _count_words(spans: Array) -> Array:
-    """RETURNS (Array): (spans,) the number of words of each span that count for a name."""
-    return np.minimum(spans[:, 1] - spans[:, 0], _MOST_WORDS)
+def _bonus_of_names(prior: Prior, docs: Sequence[Doc], kinds: Array, spans: Array) -> Array:
+    """RETURNS (Array): (spans,) what is added to the mention score of a span if it is a name."""
+    lengths = np.asarray([len(doc) for doc in docs])
+    words, whole = count_words(kinds, spans), are_texts(kinds, spans, lengths)
+    return mention_bonus(prior, spans[:, 1] - spans[:, 0], words, whole)
+
+
+def pool_none(logits: Array, row_spans: Array, are_names: Union[Array, bool] = False) -> Optional[Array]:
+    """Score "none of these".
+
+    are_names (Union[Array, bool]): (spans,) whether a span is a name in the catalogue. "None of these" has
+        learned nothing about those: see `absent_linking_loss`.
+    RETURNS (Optional[Array]): (spans,), or None if the model does not know it.
+    """
+    if logits.shape[1] <= _NONE:
+        return None
+    return pool_spans(logits[:, _NONE:], row_spans)[0][:, 0] - _NAMED * np.asarray(are_names)
 
 
 def _is_member(spans: Array, gold: Array) -> Array:

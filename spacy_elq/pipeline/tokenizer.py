@@ -1,12 +1,19 @@
-"""A tokenizer that splits where BERT's does before word pieces: at whitespace, and around punctuation and
-Chinese characters. With it a token is what a published ELQ model calls a word.
+"""Tokenizers. BERT's splits at whitespace, and around punctuation and Chinese characters: with it a token is
+what a published ELQ model calls a word. The other is spaCy's own, for text with markup.
 """
 
 from typing import Callable, List
 
 from spacy.language import Language
+from spacy.tokenizer import Tokenizer
 from spacy.tokens import Doc
-from spacy.util import DummyTokenizer, get_words_and_spaces
+from spacy.util import (
+    DummyTokenizer,
+    compile_infix_regex,
+    compile_suffix_regex,
+    get_words_and_spaces,
+    registry,
+)
 from spacy.vocab import Vocab
 from tokenizers import PreTokenizedString
 from tokenizers.normalizers import BertNormalizer
@@ -53,3 +60,25 @@ def build_bert_tokenizer() -> Callable[[Language], BertTokenizer]:
 def make_bert_tokenizer(nlp: Language) -> BertTokenizer:
     """RETURNS (BertTokenizer): The tokenizer, with the vocab of a pipeline."""
     return BertTokenizer(nlp.vocab)
+
+
+def build_markup_tokenizer() -> Callable[[Language], Tokenizer]:
+    """Tokenize as spaCy does for the language, and also split at `<` and `>`, so that HTML tags do not stick
+    to words, and before a full stop in more cases: "<b>paris</b>" has the token "paris".
+
+    RETURNS (Callable[[Language], Tokenizer]): Makes the tokenizer of a pipeline.
+    """
+    return make_markup_tokenizer
+
+
+def make_markup_tokenizer(nlp: Language) -> Tokenizer:
+    """RETURNS (Tokenizer): spaCy's tokenizer of the language, with more places to split."""
+    tokenizer = registry.tokenizers.get("spacy.Tokenizer.v1")()(nlp)
+    defaults = nlp.Defaults
+    # what ends a sentence in front of a tag is no suffix there
+    infixes = [*(defaults.infixes or ()), "[<>]", "[?!.,;:)](?=<)"]
+    tokenizer.infix_finditer = compile_infix_regex(infixes).finditer
+    # a full stop behind "20K" or "B&B", which spaCy takes for an abbreviation
+    suffixes = [*(defaults.suffixes or ()), "[<>]", r"(?<=[0-9&][A-Za-z])\."]
+    tokenizer.suffix_search = compile_suffix_regex(suffixes).search
+    return tokenizer

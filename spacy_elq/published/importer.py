@@ -62,6 +62,7 @@ stride = 96
 [elq_linker.decoder]
 @misc = "spacy-elq.Decoder.v1"
 mention_limit = 50
+word_edges = false
 
 [elq_linker.model]
 @architectures = "spacy-elq.QuestionTower.v1"

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 import spacy_elq.cli  # noqa: F401 (adds the commands to spaCy's)
 from spacy_elq.corpora.convert import convert
+from spacy_elq.evaluation import thresholds
 
 QUESTIONS = """\
 is [mercury](P) closer to the [sun](S) than [venus](V)
@@ -48,7 +49,8 @@ def test_evaluate(pipeline, gold, tmp_path):
     assert [error["found"] for error in metrics["errors"]["wrong"]] == ["Mercury (planet)"]
 
 
-def test_threshold_is_chosen_and_saved(pipeline, gold):
+def test_threshold_is_chosen_and_saved(pipeline, gold, monkeypatch):
+    monkeypatch.setattr(thresholds, "ENOUGH", 1)
     output = invoke("threshold", pipeline, gold, "--no-first")
     assert "weak F1" in output
     linker = spacy.load(pipeline).get_pipe("elq_tagme")

@@ -27,6 +27,7 @@ READS = {
     "show": [],
     "encode": ["catalogue"],
     "evaluate": ["data", "train"],
+    "explain": [],
     "fetch-encoder": [],
     "import": ["checkpoint", "params", "entities", "matrix", "index"],
     "index": [],
@@ -47,6 +48,7 @@ FOLDERS = {
     "bench": ["pipeline"],
     "bundle": ["pipeline"],
     "evaluate": ["pipeline"],
+    "explain": ["pipeline"],
     "index": ["vectors"],
     "link": ["pipeline"],
     "quantize": ["pipeline"],
@@ -54,7 +56,7 @@ FOLDERS = {
     "threshold": ["pipeline"],
 }
 # these have no output
-CHANGES = ["add", "check", "compact", "remove", "show"]
+CHANGES = ["add", "check", "compact", "explain", "remove", "show"]
 WRITES_FILE = [
     "bench",
     "catalogue",
@@ -138,6 +140,7 @@ def words(name, places, output):
         "dictionary": ["anchors", "catalogue", output, "--sentences", "sentences"],
         "encode": ["catalogue", output, "--encoder", "encoder", "--max-length", 48],
         "evaluate": ["pipeline", "data", output, "--train", "train"],
+        "explain": ["pipeline", ("is paris old",)],
         "fetch-encoder": [("all-MiniLM-L6-v2",), output],
         "import": [
             *("checkpoint", output, "--params", "params", "--entities", "entities"),

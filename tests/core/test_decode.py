@@ -7,14 +7,17 @@ from hypothesis import strategies as st
 from strategies import scored_spans
 
 from spacy_elq.core.decode import (
+    NIL_POSITION,
     Decoder,
     accept_mentions,
+    add_nil,
     choose_mentions,
     is_first,
     joint_scores,
     keep_mentions,
     log_sigmoid,
 )
+from spacy_elq.errors import ELQError
 
 
 def naive_greedy(spans, scores, log_threshold):
@@ -140,3 +143,57 @@ def test_only_the_best_mention_of_a_doc_has_the_lower_threshold():
     accepted = accept_mentions(spans, scores, docs, decoder)
     # overlaps, lower than the threshold and not the best, the best of its doc, lower than both thresholds
     assert accepted.tolist() == [True, False, True, False, True, False]
+
+
+def test_none_of_these_takes_its_share():
+    similarities, none = np.asarray([[1.0, 0.0], [3.0, 2.0]]), np.asarray([2.0, -np.inf])
+    joint = np.exp(joint_scores(np.log([0.5, 0.5]), similarities, none))
+    total = np.exp([1.0, 0.0, 2.0]).sum()
+    np.testing.assert_allclose(joint[0], 0.5 * np.exp([1.0, 0.0]) / total)
+    np.testing.assert_allclose(joint[1], np.exp(joint_scores(np.log([0.5]), similarities[1:]))[0])
+
+
+def test_nil_is_first_where_it_is_the_best_and_otherwise_last():
+    positions, similarities = np.asarray([[7, 8], [7, -1]]), np.asarray([[3.0, 1.0], [2.0, -np.inf]])
+    found, scores = add_nil(positions, similarities, np.asarray([2.0, 4.0]))
+    assert found.tolist() == [[7, 8, NIL_POSITION], [NIL_POSITION, 7, -1]]
+    assert scores.tolist() == [[3.0, 1.0, 2.0], [4.0, 2.0, -np.inf]]
+
+
+@given(
+    threshold=st.floats(0.01, 0.99),
+    slope=st.floats(0.1, 5.0),
+    bias=st.floats(-3.0, 3.0),
+    joint=st.floats(1e-6, 1 - 1e-6),
+)
+def test_a_link_reaches_the_threshold_by_its_calibrated_score(threshold, slope, bias, joint):
+    decoder = Decoder(threshold=threshold, slope=slope, bias=bias)
+    score = float(decoder.calibrate(np.log(np.asarray([[joint]])))[0, 0])
+    if abs(score - threshold) > 1e-9:
+        assert (np.log(joint) >= decoder.log_threshold) == (score >= threshold)
+
+
+@given(st.lists(st.floats(0.01, 10.0), min_size=2, max_size=5), st.floats(0.2, 3.0), st.floats(-2.0, 2.0))
+def test_scores_of_candidates_stay_a_distribution_in_the_same_order(weights, slope, bias):
+    """The last of the weights is what is no candidate."""
+    joint = np.sort(np.asarray(weights[:-1]))[::-1] / sum(weights)
+    scores = Decoder(slope=slope, bias=bias).calibrate(np.log(joint[None]))[0]
+    assert scores.sum() <= 1.0 + 1e-9
+    assert (np.diff(scores) <= 1e-12).all()
+
+
+@pytest.mark.parametrize(("threshold", "expected"), [(0.0, -np.inf), (1.0, 0.0)])
+def test_extreme_thresholds_stay_extreme_when_calibrated(threshold, expected):
+    assert Decoder(threshold=threshold, slope=2.0, bias=1.0).log_threshold == expected
+
+
+def test_without_calibration_the_score_is_the_joint_probability():
+    log_joint = np.log(np.asarray([[0.3, 0.2], [0.9, 0.1]]))
+    np.testing.assert_array_equal(Decoder().calibrate(log_joint), np.exp(log_joint))
+    assert Decoder(threshold=0.3).log_threshold == np.log(0.3)
+
+
+@pytest.mark.parametrize(("setting", "value"), [("slope", 0.0), ("slope", -1.0), ("bias", np.inf)])
+def test_invalid_calibration(setting, value):
+    with pytest.raises(ELQError, match=setting):
+        Decoder(**{setting: value})

@@ -2,7 +2,12 @@ import numpy as np
 import pytest
 from strategies import numeric_gradient
 
-from spacy_elq.core.losses import binary_linking_loss, mention_loss, softmax_linking_loss
+from spacy_elq.core.losses import (
+    absent_linking_loss,
+    binary_linking_loss,
+    mention_loss,
+    softmax_linking_loss,
+)
 
 RNG = np.random.default_rng(0)
 SIMILARITIES = RNG.normal(size=(3, 4)) * 2
@@ -74,3 +79,43 @@ def test_nothing_to_detect():
     value, gradient = mention_loss(np.zeros(0), np.zeros(0))
     assert value == 0.0
     assert gradient.shape == (0,)
+
+
+NONE = RNG.normal(size=3)
+NAMED = np.asarray([[0, 1, 0, 0], [0, 0, 0, 0], [1, 0, 0, 1]], dtype=bool)
+
+
+@pytest.mark.parametrize("linking", ["softmax", "binary"])
+def test_absent_gradient(linking):
+    finite, targets = np.isfinite(MASKED), np.asarray([0, -1, 3])
+    settings = {"named": NAMED, "linking": linking, "share": 0.3}
+
+    def value(X):
+        similarities = np.where(finite, X[:, :-1], -np.inf)
+        return absent_linking_loss(similarities, X[:, -1], targets, **settings)[0]
+
+    both = np.column_stack([np.where(finite, MASKED, 0.0), NONE])
+    expected = numeric_gradient(value, both)
+    _, d_similarities, d_none = absent_linking_loss(
+        MASKED, NONE, targets, named=NAMED, linking=linking, share=0.3
+    )
+    np.testing.assert_allclose(d_similarities, expected[:, :-1], atol=1e-8)
+    np.testing.assert_allclose(d_none, expected[:, -1], atol=1e-8)
+
+
+def test_absent_loss_is_that_of_gold_and_that_of_none_without_it():
+    columns = np.column_stack([SIMILARITIES, NONE])
+    without = columns.copy()
+    without[[0, 1, 2], TARGETS] = -np.inf
+    without[:, :-1][NAMED] = -np.inf
+    present, _ = softmax_linking_loss(columns, TARGETS)
+    absent, _ = softmax_linking_loss(without, np.asarray([4, 4, 4]))
+    loss, *_ = absent_linking_loss(SIMILARITIES, NONE, TARGETS, named=NAMED, linking="softmax", share=0.25)
+    assert loss == pytest.approx(0.75 * present + 0.25 * absent)
+
+
+def test_none_is_right_for_what_the_index_lacks():
+    _, _, d_none = absent_linking_loss(
+        SIMILARITIES, NONE, np.asarray([-1, -1, -1]), named=~NAMED, linking="softmax", share=0.0
+    )
+    assert (d_none < 0).all()

@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spacy_elq.core.similarity import Prior, add_prior, name_degrees
+from spacy_elq.core.similarity import Prior, add_prior, mention_bonus, name_degrees
 
 MATCHES = st.dictionaries(
     st.tuples(st.integers(0, 3), st.integers(0, 9)), st.sampled_from([0.5, 0.75, 1.0]), max_size=12
@@ -33,3 +33,10 @@ def test_matches_are_laid_out_as_by_a_loop(matches, entities):
     degrees = np.asarray([matches[pair] for pair in sorted(matches)], dtype="float64")
     expected = [[matches.get((mention, entity), 0.0) for entity in pool.tolist()] for mention in range(4)]
     assert name_degrees(owners, found, degrees, pool=pool, mentions=4).tolist() == expected
+
+
+def test_names_of_several_words_and_whole_texts_count_more():
+    prior = Prior(mention_name_weight=1.0, phrase_weight=10.0, text_weight=100.0)
+    lengths, words, are_texts = np.asarray([[1, 2, 2, 6], [1, 1, 2, 6], [False, True, False, True]])
+    assert mention_bonus(prior, lengths, words, are_texts).tolist() == [1.0, 102.0, 12.0, 114.0]
+    assert not mention_bonus(Prior(), lengths, words, are_texts).any()

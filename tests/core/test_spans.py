@@ -4,7 +4,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import numeric_gradient, row_spans, rows
 
-from spacy_elq.core.spans import enumerate_spans, overlap_any, pool_spans, score_spans, to_row_spans
+from spacy_elq.core.spans import (
+    are_inside_any,
+    enumerate_spans,
+    overlap_any,
+    pool_spans,
+    score_spans,
+    to_row_spans,
+)
 from spacy_elq.types import Rows
 
 
@@ -118,3 +125,29 @@ def test_neighbours_do_not_overlap():
         True,
         True,
     ]
+
+
+SPANS = st.lists(
+    st.tuples(st.integers(0, 8), st.integers(1, 4)).map(lambda x: (x[0], x[0] + x[1])), max_size=8
+)
+
+
+@given(SPANS, SPANS)
+def test_parts_of_longer_spans_as_by_a_loop(spans, others):
+    found = are_inside_any(
+        np.asarray(spans, dtype="int64").reshape(-1, 2), np.asarray(others, dtype="int64").reshape(-1, 2)
+    )
+    expected = [
+        any(begin <= start and end <= stop and (begin, stop) != (start, end) for begin, stop in others)
+        for start, end in spans
+    ]
+    assert found.tolist() == expected
+
+
+def test_columns_beside_the_mention_scores_get_no_gradient_from_them():
+    logits = np.random.default_rng(0).normal(size=(4, 4))
+    scores, backprop = score_spans(logits, np.asarray([[0, 2], [1, 4]]))
+    np.testing.assert_array_equal(scores, score_spans(logits[:, :3], np.asarray([[0, 2], [1, 4]]))[0])
+    d_logits = backprop(np.ones(2))
+    assert d_logits.shape == (4, 4)
+    assert not d_logits[:, 3].any()

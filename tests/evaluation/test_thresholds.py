@@ -13,8 +13,16 @@ from spacy.util import load_config
 from spacy.vocab import Vocab
 from typer.testing import CliRunner
 
+from spacy_elq.core.calibration import calibration_error
 from spacy_elq.errors import ELQError
-from spacy_elq.evaluation.thresholds import LOWEST, choose_thresholds, choose_two, threshold_curve
+from spacy_elq.evaluation import thresholds
+from spacy_elq.evaluation.thresholds import (
+    LOWEST,
+    choose_thresholds,
+    choose_two,
+    judge_links,
+    threshold_curve,
+)
 from spacy_elq.index import build_index
 from spacy_elq.pipeline.scorer import count_links
 
@@ -48,10 +56,15 @@ def rerun(trained_path, gold_path):
     return run
 
 
+@pytest.fixture(autouse=True)
+def few_are_enough(monkeypatch):
+    monkeypatch.setattr(thresholds, "ENOUGH", 1)
+
+
 def test_help():
     result = CliRunner().invoke(app, ["elq", "threshold", "--help"])
     assert result.exit_code == 0
-    assert "Find the thresholds with the best weak F1" in " ".join(result.output.split())
+    assert "Calibrate a pipeline on development questions" in " ".join(result.output.split())
 
 
 def test_command_prints_a_table_and_saves_to_output(trained_path, gold_path, tmp_path):
@@ -62,15 +75,15 @@ def test_command_prints_a_table_and_saves_to_output(trained_path, gold_path, tmp
     chosen = spacy.load(target).get_pipe("elq_linker").threshold
     output = " ".join(done.stdout.split())
     assert "threshold P R F" in output
-    assert f"Threshold {chosen:.4f} (was 0.2000): weak F1" in output
+    assert f"Threshold {chosen:.4f} (was 0.2000): precision" in output
     assert f"saved to {target}" in output
     assert (trained_path / "config.cfg").read_bytes() == before
     assert [path.name for path in target.parent.iterdir()] == ["chosen"]
 
 
 def test_chosen_threshold_has_the_best_weak_f1(trained_path, gold_path, rerun, tmp_path):
-    result = choose_thresholds(str(trained_path), gold_path, output=tmp_path / "chosen", first=False)
-    assert result["first_threshold"] is None
+    result = choose_thresholds(str(trained_path), gold_path, output=tmp_path / "chosen", calibrate=False)
+    assert (result["first_threshold"], result["slope"], result["bias"]) == (None, 1.0, 0.0)
     assert rerun(result["threshold"])[1].fscore == pytest.approx(result["f"])
     others = [rerun(value)[1].fscore for value in np.geomspace(LOWEST, 0.9999, 25)]
     assert result["f"] == pytest.approx(max(others))
@@ -123,9 +136,9 @@ def test_the_best_link_gets_a_threshold_of_its_own(trained_path, gold_docs, tmp_
         best = sorted(nlp(doc.text).ents, key=lambda ent: -ent._.elq_score)[:1]
         doc.spans["gold_links"] = [s for s in doc.spans["gold_links"] if s.text in [x.text for x in best]]
     data = save(docs, tmp_path / "gold.spacy")
-    one = choose_thresholds(str(trained_path), data, output=tmp_path / "one", first=False)
+    one = choose_thresholds(str(trained_path), data, output=tmp_path / "one")
     command = ["elq", "threshold", str(trained_path), str(data), "-o", str(tmp_path / "two")]
-    output = " ".join(CliRunner().invoke(app, command).output.split())
+    output = " ".join(CliRunner().invoke(app, [*command, "--first"]).output.split())
     tuned = spacy.load(tmp_path / "two")
     decoder = tuned.get_pipe("elq_linker").decoder
     assert f"{decoder.threshold:.4f}, {decoder.first_threshold:.4f} for the best link of a text" in output
@@ -134,7 +147,7 @@ def test_the_best_link_gets_a_threshold_of_its_own(trained_path, gold_docs, tmp_
     score = count_links([Example(tuned(doc.text), doc) for doc in docs])["weak"].fscore
     assert f"weak F1 {score:.4f}" in output
     assert score > one["f"]
-    CliRunner().invoke(app, [*command, "--no-first"])
+    CliRunner().invoke(app, command)
     assert spacy.load(tmp_path / "two").get_pipe("elq_linker").first_threshold is None
 
 
@@ -185,7 +198,7 @@ def test_two_thresholds_only_where_they_are_better_than_one():
 
 
 def test_rows_to_look_at_are_sorted_and_have_the_best(trained_path, gold_path, tmp_path):
-    result = choose_thresholds(str(trained_path), gold_path, output=tmp_path / "chosen", first=False)
+    result = choose_thresholds(str(trained_path), gold_path, output=tmp_path / "chosen")
     values = [row["threshold"] for row in result["shown"]]
     assert values == sorted(values)
     assert result["threshold"] in values
@@ -248,3 +261,60 @@ def test_pipeline_without_linker(gold_path, tmp_path):
     assert result.exit_code == 1
     assert "E009" in result.output
     assert "components: none" in " ".join(result.output.split())
+
+
+def run_chosen(path, gold_path):
+    nlp = spacy.load(path)
+    gold = DocBin().from_disk(gold_path).get_docs(nlp.vocab)
+    return [Example(nlp(doc.text), doc) for doc in gold]
+
+
+def test_calibration_changes_scores_but_not_links(trained_path, gold_path, tmp_path):
+    raw = choose_thresholds(str(trained_path), gold_path, output=tmp_path / "raw", calibrate=False)
+    fitted = choose_thresholds(str(trained_path), gold_path, output=tmp_path / "fitted")
+    assert fitted["slope"] != 1.0
+    assert fitted["f"] == raw["f"]
+    pairs = [run_chosen(tmp_path / name, gold_path) for name in ("raw", "fitted")]
+    links = [[[(e.text, e.kb_id_) for e in x.predicted.ents] for x in examples] for examples in pairs]
+    assert links[0] == links[1]
+    errors = []
+    for examples in pairs:
+        scores, right = zip(*(link for example in examples for link in judge_links(example)), strict=True)
+        errors.append(calibration_error(np.asarray(scores), np.asarray(right)))
+    assert errors[1] < errors[0]
+
+
+def test_a_precision_is_reached_with_the_most_recall(trained_path, gold_path, tmp_path):
+    result = choose_thresholds(str(trained_path), gold_path, output=tmp_path / "chosen", target_precision=0.9)
+    rows = threshold_curve(run_chosen(tmp_path / "chosen", gold_path))
+    score = count_links(run_chosen(tmp_path / "chosen", gold_path))["weak"]
+    assert score.precision == pytest.approx(result["p"])
+    assert score.precision >= 0.9
+    assert score.recall == pytest.approx(result["r"])
+    assert all(row["r"] <= result["r"] for row in rows if row["p"] >= 0.9)
+    best = choose_thresholds(str(trained_path), gold_path, output=tmp_path / "best")
+    assert best["p"] < 0.9
+
+
+def test_a_precision_out_of_reach_is_said(trained_path, gold_path, tmp_path):
+    docs = list(DocBin().from_disk(gold_path).get_docs(Vocab()))
+    for doc in docs:
+        doc.spans["gold_links"] = [Span(doc, 0, 1, label="X", kb_id="E3")]
+    data = save(docs, tmp_path / "wrong.spacy")
+    done = run_spacy("elq", "threshold", trained_path, data, "-o", tmp_path / "x", "-P", "0.99")
+    assert "No threshold reaches a precision of 0.99" in " ".join(done.stdout.split())
+
+
+def test_with_too_few_questions_all_stays_as_it_is(trained_path, gold_path, tmp_path, monkeypatch):
+    monkeypatch.setattr(thresholds, "ENOUGH", 50)
+    before = spacy.load(trained_path).get_pipe("elq_linker").settings
+    with pytest.warns(UserWarning, match=r"W011.*22 gold links.*50 are needed"):
+        done = run_spacy("elq", "threshold", trained_path, gold_path, "-o", tmp_path / "same")
+    assert "Threshold 0.2000 as before" in " ".join(done.stdout.split())
+    assert spacy.load(tmp_path / "same").get_pipe("elq_linker").settings == before
+
+
+def test_scores_of_tagme_are_not_calibrated(make_tagme, gold_path, tmp_path):
+    make_tagme().to_disk(tmp_path / "tagme")
+    result = choose_thresholds(str(tmp_path / "tagme"), gold_path)
+    assert (result["slope"], result["bias"]) == (1.0, 0.0)

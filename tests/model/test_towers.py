@@ -3,7 +3,7 @@ import pytest
 import spacy
 from thinc.api import Model, fix_random_seed
 
-from spacy_elq.model.towers import build_pair_tower, build_question_tower
+from spacy_elq.model.towers import build_pair_tower, build_question_tower, build_question_tower_v2
 
 
 def known_tok2vec(X):
@@ -17,9 +17,9 @@ def known_tok2vec(X):
     return Model("known", forward, dims={"nO": X.shape[1]}, attrs={"X": X, "gradient": None})
 
 
-def build_tower(X, width):
+def build_tower(X, width, build=build_question_tower):
     fix_random_seed(0)
-    tower = build_question_tower(known_tok2vec(X))
+    tower = build(known_tok2vec(X))
     tower.set_dim("nO", width)
     tower.initialize()
     return tower
@@ -50,12 +50,13 @@ def test_vectors_are_projected_where_the_widths_differ(X, docs):
     np.testing.assert_allclose(rows.vectors, X @ project.get_param("W").T, atol=1e-5)
 
 
+@pytest.mark.parametrize(("build", "columns"), [(build_question_tower, 3), (build_question_tower_v2, 4)])
 @pytest.mark.parametrize("width", [4, 6])
-def test_gradient_of_the_input_and_of_the_parameters(X, docs, width):
-    tower = build_tower(X, width)
+def test_gradient_of_the_input_and_of_the_parameters(X, docs, width, build, columns):
+    tower = build_tower(X, width, build)
     rng = np.random.default_rng(1)
     d_vectors = rng.normal(size=(3, width)).astype("f")
-    d_logits = rng.normal(size=(3, 3)).astype("f")
+    d_logits = rng.normal(size=(3, columns)).astype("f")
     source, linear = tower.layers[0].layers[0], tower.layers[2]
 
     def objective():

@@ -19,7 +19,6 @@ from strategies import numeric_gradient, scored_spans
 from spacy_elq.corpora.gold import COMPLETE
 from spacy_elq.errors import ELQError
 from spacy_elq.index import EntityIndex, build_index, encode_catalogue
-from spacy_elq.pipeline import linker as module
 from spacy_elq.pipeline import stream
 from spacy_elq.pipeline.base import bundle_index
 from spacy_elq.pipeline.gold import collect_gold
@@ -164,24 +163,22 @@ def test_a_name_weight_brings_in_the_bearers_of_a_name(make_pipeline):
 
 def test_a_mention_name_weight_makes_names_likelier_mentions(make_pipeline):
     linker = make_pipeline("tok2vec", spans_key="mentions", threshold=1e-9).get_pipe("elq_linker")
-    nlp = spacy.blank("en")
-    doc = nlp.make_doc("the City of Light at night")
+    doc = spacy.blank("en").make_doc("the City of Light at night")
 
-    def mention_probabilities():
-        links = linker.predict([doc])[0]
-        return {(link.start, link.end): sum(a.score for a in link.alternatives) for link in links}
+    def best_scores():
+        return {(link.start, link.end): link.score for link in linker.predict([doc])[0]}
 
-    before = mention_probabilities()
+    before = best_scores()
     linker.mention_name_weight = 0.5
-    after = mention_probabilities()
-    words = {(0, 4): 4, (1, 4): 3}  # an article in front does not matter
-    for span, probability in before.items():
-        odds = [p / (1 - p) for p in (probability, after[span])]
-        assert np.log(odds[1] / odds[0]) == pytest.approx(0.5 * words.get(span, 0), abs=1e-3)
-
-
-def test_only_the_first_four_words_of_a_name_count():
-    assert module._count_words(np.asarray([[0, 1], [3, 7], [3, 8], [0, 10]])).tolist() == [1, 4, 4, 4]
+    after = best_scores()
+    explained = {(e.start, e.end): e for e in linker.explain(doc)}
+    named = {(0, 4): 4, (1, 4): 3}  # an article in front does not matter
+    assert {span for span in after if after[span] > before[span]} == set(named)
+    assert {span for span, explanation in explained.items() if explanation.name} == set(named)
+    for span, tokens in named.items():
+        assert explained[span].name == 0.5 * tokens
+        odds = explained[span].mention + explained[span].name
+        assert explained[span].mention_probability == pytest.approx(1 / (1 + np.exp(-odds)))
 
 
 def test_a_mention_name_weight_counts_in_training(make_pipeline):
@@ -218,7 +215,7 @@ def test_a_temperature_brings_the_odds_of_candidates_closer(make_pipeline):
     before = probabilities(linker.link_spans([doc], [[doc[1:2]]]))
     linker.temperature = 2.0
     after = probabilities(linker.link_spans([doc], [[doc[1:2]]]))
-    assert len({round(p, 3) for p in before.values()}) > 1
+    assert len(set(before.values())) > 1
     for id_ in before:
         odds = [np.log(probs[id_] / probs["E2"]) for probs in (before, after)]
         assert odds[1] == pytest.approx(odds[0] / 2, abs=1e-6)
@@ -240,7 +237,8 @@ def test_a_popularity_weight_is_in_the_similarities_of_the_loss(make_pipeline, p
     rows, logits = linker.model.predict([doc])
     similarities = rows.vectors[gold.start : gold.end].mean(axis=0) @ np.asarray(popular_index.vectors).T
     similarities += 0.5 * np.log1p(POPULARITY)
-    expected = np.logaddexp.reduce(similarities) - similarities[4]
+    none = logits[gold.start : gold.end, 3].mean()
+    expected = np.logaddexp.reduce([*similarities, none]) - similarities[4]
     assert linker.get_loss([Example(doc, doc)], (rows, logits))[0] == pytest.approx(expected, rel=1e-5)
 
 
@@ -518,7 +516,7 @@ def test_mentions_that_cannot_become_links_are_not_looked_up(shared_linker, data
     spans, log_probs, losses = spans[order], log_probs[order], np.asarray(data.draw(numbers))
     asked = []
 
-    def link(index, docs, spans, vectors, log_probs):
+    def link(index, docs, spans, vectors, log_probs, none):
         asked.extend(vectors.ravel().tolist())
         joint = np.full((len(spans), 10), -100.0)
         joint[:, 0] = log_probs - losses[vectors.ravel()]

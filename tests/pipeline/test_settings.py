@@ -35,17 +35,24 @@ VALUES = {
     "prior.alias_share": 0.6,
     "prior.popularity_weight": 0.5,
     "prior.mention_name_weight": 1.0,
+    "prior.phrase_weight": 4.0,
+    "prior.text_weight": 4.0,
     "prior.temperature": 2.0,
     "decoder.threshold": 0.9,
     "decoder.first_threshold": 0.01,
     "decoder.candidates": 3,
     "decoder.max_length": 2,
     "decoder.mention_limit": 1,
+    "decoder.word_edges": False,
+    "decoder.slope": 0.5,
+    "decoder.bias": 1.0,
+    "decoder.nil": True,
     "decoder.only_labels": ["GPE"],
     "decoder.only_tags": [],
     "decoder.only_ids": ["E1", "E5"],
     "loss.linking": "binary",
     "loss.mention_weight": 5.0,
+    "loss.absent": 0.5,
     "loss.unmarked": "negative",
     "label": "THING",
     "existing_ents": "keep",
@@ -63,12 +70,16 @@ INVALID = {
     "prior.alias_share": 0.4,
     "prior.popularity_weight": -1.0,
     "prior.mention_name_weight": -0.5,
+    "prior.phrase_weight": -1.0,
+    "prior.text_weight": -1.0,
     "prior.temperature": 0.0,
     "decoder.threshold": 7.0,
     "decoder.first_threshold": -0.1,
     "decoder.candidates": 0,
     "decoder.max_length": 0,
     "decoder.mention_limit": -1,
+    "decoder.slope": 0.0,
+    "loss.absent": 1.5,
     "loss.linking": "hinge",
     "loss.mention_weight": -1.0,
     "loss.unmarked": "guess",
@@ -203,7 +214,7 @@ def test_a_misspelt_name_is_an_error():
 def test_a_block_is_replaced_as_a_whole():
     linker = spacy.blank("en").add_pipe("elq_linker")
     linker.decoder = Decoder(threshold=0.4, candidates=7)
-    assert (linker.threshold, linker.candidates) == (0.4, 7)
+    assert (linker.threshold, linker.decoder.candidates) == (0.4, 7)
     with pytest.raises(ELQError, match=r"E002.*`decoder`.*spacy-elq.Decoder.v1"):
         linker.decoder = {"threshold": 0.4}
 
@@ -292,7 +303,8 @@ def test_a_number_of_things_is_whole(name, setting):
     with pytest.raises(ELQError, match=rf"E002.*`{setting}`.*2\.5, expected a whole number"):
         setattr(component, setting, 2.5)
     setattr(component, setting, np.int64(3))
-    assert getattr(component, setting) == 3
+    # `linker.candidates` is a method
+    assert getattr(getattr(component, "decoder", component), setting) == 3
 
 
 @pytest.mark.parametrize("factory", [*FACTORIES, "elq_pairs"])

@@ -28,10 +28,6 @@ def test_config_is_given_as_it_is(name):
     assert read_config(name) == (FOLDER / f"{name}.cfg").read_text(encoding="utf8")
 
 
-def test_prefix_of_the_name_can_be_left_out():
-    assert read_config("finetune") == read_config("elq_finetune")
-
-
 def test_paths_are_set_and_nothing_else_changes():
     paths = {"index": r"C:\my\index", "encoder": 'a "b"'}
     text = read_config("elq", paths)

@@ -74,3 +74,21 @@ def test_a_pipeline_with_it_survives_the_disk(tmp_path):
     loaded = spacy.load(tmp_path / "nlp")
     assert [token.text for token in loaded("isn't it")] == ["isn", "'", "t", "it"]
     assert [doc.text for doc in loaded.pipe(["a-b", "c"])] == ["a-b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ("<b>paris</b> hotels", ["<", "b", ">", "paris", "<", "/b", ">", "hotels"]),
+        ("<a href='x'>mount everest</a>", ["<", "a", "href='x'", ">", "mount", "everest", "<", "/a", ">"]),
+        ("<p>is paris old?</p>", ["<", "p", ">", "is", "paris", "old", "?", "<", "/p", ">"]),
+        ("a brick 20K. or a B&B.", ["a", "brick", "20", "K", ".", "or", "a", "B&B", "."]),
+        ("in the U.S. or e.g. at 3 p.m.", ["in", "the", "U.S.", "or", "e.g.", "at", "3", "p.m."]),
+        ("C++ in paris, i <3 it!", ["C++", "in", "paris", ",", "i", "<3", "it", "!"]),
+    ],
+)
+def test_tags_do_not_stick_to_words(text, tokens, tmp_path):
+    nlp = spacy.blank("en", config={"nlp": {"tokenizer": {"@tokenizers": "spacy-elq.MarkupTokenizer.v1"}}})
+    assert [token.text for token in nlp(text)] == tokens
+    nlp.to_disk(tmp_path)
+    assert [token.text for token in spacy.load(tmp_path)(text)] == tokens

@@ -67,6 +67,7 @@ threshold = 0.05
 """
 )["elq_blink"]
 _NOT_OURS = "mentions are found and scored by the component that suggests them."
+_ALWAYS_ONE = 'its model does not know "none of these".'
 
 
 @Language.factory(
@@ -129,6 +130,11 @@ class ELQBlink(IndexedLinker):
     rules: ClassVar[Dict[str, Rule]] = {**IndexedLinker.rules, "mentions_key": SPAN_GROUP}
     without_effect: ClassVar[Dict[str, str]] = {
         "prior.mention_name_weight": _NOT_OURS,
+        "prior.phrase_weight": _NOT_OURS,
+        "prior.text_weight": _NOT_OURS,
+        "decoder.word_edges": _NOT_OURS,
+        "decoder.nil": _ALWAYS_ONE,
+        "loss.absent": _ALWAYS_ONE,
         "loss.mention_weight": _NOT_OURS,
         "loss.unmarked": _NOT_OURS,
     }
@@ -230,7 +236,8 @@ class ELQBlink(IndexedLinker):
         vectors = self.model.predict((list(docs), array))
         with index.reading():
             positions, joint = self._link(index, docs, array, vectors, np.zeros(len(array)))
-            return self._make_links(index, docs, array, positions, joint, np.ones(len(array), dtype=bool))
+            are_links = np.ones(len(array), dtype=bool)
+            return self._make_links(index, docs, array, positions, np.exp(joint), are_links)
 
     # ------------------------------------------------------------------ training
 
@@ -287,7 +294,8 @@ class ELQBlink(IndexedLinker):
         docs, spans = [example.predicted for example in examples], gold.spans[known]
         set_dropout_rate(self.model, drop)
         vectors, backprop = self.model.begin_update((docs, spans))
-        loss, d_vectors = self._linking_loss(index, docs, spans, vectors, gold.positions[known])
+        none = np.zeros((len(spans), 0))
+        loss, d_vectors, _ = self._linking_loss(index, docs, spans, vectors, gold.positions[known], none)
         backprop(d_vectors)
         if sgd is not None:
             self.finish_update(sgd)

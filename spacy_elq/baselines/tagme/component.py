@@ -109,7 +109,11 @@ class ELQTagme(HasSettings, ScoresLinks, Pipe):
     }
     blocks: ClassVar[Dict[str, type]] = {"decoder": Decoder}
     without_effect: ClassVar[Dict[str, str]] = {
-        f"decoder.only_{kind}": "the dictionary is used as a whole." for kind in ("labels", "tags", "ids")
+        **{
+            f"decoder.only_{kind}": "the dictionary is used as a whole." for kind in ("labels", "tags", "ids")
+        },
+        **{f"decoder.{name}": "its score is no probability." for name in ("slope", "bias", "nil")},
+        "decoder.word_edges": "its mentions are anchor texts.",
     }
     decoder: Decoder
 
