@@ -11,7 +11,7 @@ from spacy_elq.corpora import Report, questions_to_docs, read_questions
 
 PROJECT = Path(__file__).parents[1]
 ASSETS = PROJECT / "assets"
-TRAINING = PROJECT.parents[1] / "assets" / "questions"
+TRAINING = PROJECT.parents[1] / "assets"
 DOMAINS = ("shop", "offices", "films")
 
 
@@ -49,4 +49,4 @@ def test_texts_about_nothing_have_no_entity(part):
 def test_no_text_stands_there_twice_or_in_training():
     counts = Counter(text for path in ASSETS.rglob("*.txt") for text in texts_of(path))
     assert [text for text, count in counts.items() if count > 1] == []
-    assert counts.keys().isdisjoint(text for path in TRAINING.glob("*.txt") for text in texts_of(path))
+    assert counts.keys().isdisjoint(text for path in TRAINING.rglob("*.txt") for text in texts_of(path))

@@ -45,7 +45,10 @@ def setting(
     corpus, tuned = work / "corpus", {}
     for test in TESTS:
         tuned[test] = work / "models" / f"{name}-{seed}-{test}{index.name if index else ''}"
-        choose_thresholds(str(pipeline), corpus / f"{test}_dev.spacy", output=tuned[test], index_path=index)
+        dev = corpus / f"{test}_dev.spacy"
+        choose_thresholds(
+            str(pipeline), dev, output=tuned[test], index_path=index, first=True, calibrate=False
+        )
     ((speed,),) = bench_in_turn([str(tuned["webqsp_el"])], corpus / "webqsp_el_test.spacy", [1])
     tests = []
     for test, source in [(test, test) for test in TESTS] + [("graphquestions_el", "webqsp_el")]:
@@ -82,7 +85,7 @@ def ablation(
     tests = []
     for test in TESTS:
         dev = corpus / f"{test}_dev.spacy"
-        choose_thresholds(str(pipeline), dev, output=model, first=first)
+        choose_thresholds(str(pipeline), dev, output=model, first=first, calibrate=False)
         metrics = evaluate(str(model), dev, work / "metrics" / "ablation.json")
         tests.append({"test": f"{test}_dev", "threshold_from": f"{test}_dev", **_figures(metrics)})
     run = {"setting": name, "seed": 0, "parameters": _count_parameters(model)}
@@ -190,7 +193,7 @@ def _tune(pipeline: Path, dev: Path, output: Path) -> Path:
     """RETURNS (Path): The pipeline with thresholds for the questions of `dev`, or as it is if it has none."""
     if not hasattr(load_pipeline(str(pipeline))[1], "threshold"):
         return pipeline
-    choose_thresholds(str(pipeline), dev, output=output)
+    choose_thresholds(str(pipeline), dev, output=output, first=True, calibrate=False)
     return output
 
 
