@@ -14,6 +14,7 @@ CONFIGS = Path(__file__).parents[1] / "configs"
 ELQ = load_config(CONFIGS.parents[2] / "configs" / "elq.cfg", interpolate=False)
 PIPELINES = {
     "questions": ["transformer", "elq_linker"],
+    "nothing": ["transformer", "elq_linker"],
     "wikipedia": ["transformer", "elq_linker"],
     "finetune": ["transformer", "elq_linker"],
     "spacy": ["transformer", "ner", "sentencizer", "entity_linker"],
@@ -78,12 +79,17 @@ def test_config_is_complete_and_can_train(name, load):
     assert rate["warmup_steps"] == pytest.approx(rate["total_steps"] / 10, rel=0.05)
 
 
-def test_questions_differ_from_the_recipe_in_data_encoder_prior_and_schedule():
+def test_questions_differ_from_the_recipe_in_data_encoder_formula_and_schedule():
     changed, gone = changes("questions", flat(ELQ))
     paths = {key for key in changed if key.startswith("paths.")}
     assert paths == {"paths.work", "paths.train", "paths.dev", "paths.index", "paths.pairs"}
     assert {key: value for key, value in changed.items() if key not in paths} == {
         "components.transformer.source": "${paths.pairs}",
+        "components.elq_linker.model.@architectures": "spacy-elq.QuestionTower.v1",
+        "components.elq_linker.loss.absent": 0.0,
+        "components.elq_linker.prior.mention_name_weight": 1.5,
+        "components.elq_linker.prior.phrase_weight": 0.0,
+        "components.elq_linker.prior.text_weight": 0.0,
         "components.elq_linker.prior.alias_share": 0.75,
         "components.elq_linker.prior.popularity_weight": 0.85,
         "components.elq_linker.prior.temperature": 2.0,
