@@ -68,7 +68,7 @@ def absent_linking_loss(
 
     similarities (Array): (mentions, entities), minus infinity where an entity does not compete.
     none (Array): (mentions,) the score of "none of these".
-    targets (Array): (mentions,) the column of the gold entity, or -1 where the index does not have it.
+    targets (Array): (mentions,) the column of the gold entity.
     named (Array): (mentions, entities) whether the text of the mention is a name of the entity.
     linking (str): A key of `LINKING_LOSSES`.
     share (float): Weight of the case that gold is taken out, from 0 to 1.
@@ -77,11 +77,10 @@ def absent_linking_loss(
     loss_of, n_mentions = LINKING_LOSSES[linking], len(targets)
     columns = np.column_stack([similarities, none])
     last = np.full(n_mentions, columns.shape[1] - 1)
-    known = targets >= 0
     without = columns.copy()
     without[:, :-1][named] = -np.inf
-    without[np.flatnonzero(known), targets[known]] = -np.inf
-    present, d_present = loss_of(columns, np.where(known, targets, last))
+    without[np.arange(n_mentions), targets] = -np.inf
+    present, d_present = loss_of(columns, targets)
     absent, d_absent = loss_of(without, last)
     gradient = (1 - share) * d_present + share * d_absent
     return (1 - share) * present + share * absent, gradient[:, :-1], gradient[:, -1]

@@ -1,6 +1,6 @@
 """Why a doc has the links it has: the parts of the scores of its mentions and their candidates."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Dict, List, Optional, Sequence
 
 import numpy as np
@@ -46,12 +46,12 @@ class Explanation:
     text (str): The mention.
     mention, name (float): Its mention score: what the model says, and what is added because it is a name.
     mention_probability (float): The probability of both that it is a mention.
-    none (Optional[float]): The probability of "none of these"; None if the model does not know it.
     joint (float): The joint probability of the mention and its best candidate.
     score (float): The same, calibrated: what is compared with the threshold.
     threshold (float): The least score of a link.
     is_link (bool): Whether it is a link. One that reaches the threshold may overlap with a better one.
     candidates (List[Part]): The best candidates.
+    none (Optional[float]): The probability of "none of these"; None if the model does not know it.
     """
 
     start: int
@@ -60,12 +60,12 @@ class Explanation:
     mention: float
     name: float
     mention_probability: float
-    none: Optional[float]
     joint: float
     score: float
     threshold: float
     is_link: bool
     candidates: List[Part]
+    none: Optional[float] = None
 
     def to_dict(self) -> Dict[str, Any]:
         """RETURNS (Dict[str, Any]): The same in plain types."""
@@ -105,3 +105,9 @@ def explain_candidates(
         vector, popular = float(dense[owner, column]), float(popularity[column])
         parts[owner].append(Part(id_, title, label, vector=vector, name=named, popularity=popular))
     return parts
+
+
+def with_probabilities(parts: Sequence[Part], probabilities: Array) -> List[Part]:
+    """RETURNS (List[Part]): Candidates with their probabilities, of which there may be more."""
+    pairs = zip(parts, probabilities.tolist(), strict=False)
+    return [replace(part, probability=probability) for part, probability in pairs]

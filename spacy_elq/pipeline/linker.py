@@ -31,7 +31,7 @@ from .boundaries import (
     count_words,
     token_kinds,
 )
-from .explain import Explanation, explain_candidates, most_likely
+from .explain import Explanation, explain_candidates, most_likely, with_probabilities
 from .gold import Gold, collect_gold
 from .restrict import pick
 from .scorer import SCORE_WEIGHTS, linker_score
@@ -307,24 +307,25 @@ class ELQLinker(IndexedLinker):
             links = {(link.start, link.end) for link in self.predict([doc])[0] if link.accepted}
             names = span_texts([doc], spans)
             parts = explain_candidates(index, names, vectors, positions, prior=self.prior)
-        shares, calibrated = np.exp(joint - log_probs[:, None]), self.decoder.calibrate(joint)[:, 0]
+        shares = np.exp(joint - log_probs[:, None])
+        columns = {
+            "mention": scores,
+            "name": bonus,
+            "mention_probability": np.exp(log_probs),
+            "joint": np.exp(joint[:, 0]),
+            "score": self.decoder.calibrate(joint)[:, 0],
+        }
+        if none is not None:
+            columns["none"] = np.maximum(0.0, 1.0 - shares.sum(axis=1))
         return [
             Explanation(
                 start=start,
                 end=end,
                 text=names[i],
-                mention=float(scores[i]),
-                name=float(bonus[i]),
-                mention_probability=float(np.exp(log_probs[i])),
-                none=None if none is None else max(0.0, 1.0 - float(shares[i].sum())),
-                joint=float(np.exp(joint[i, 0])),
-                score=float(calibrated[i]),
                 threshold=self.decoder.threshold,
                 is_link=(start, end) in links,
-                candidates=[
-                    replace(part, probability=float(share))
-                    for part, share in zip(parts[i], shares[i], strict=False)
-                ],
+                candidates=with_probabilities(parts[i], shares[i]),
+                **{name: float(values[i]) for name, values in columns.items()},
             )
             for i, (start, end) in enumerate(spans.tolist())
         ]

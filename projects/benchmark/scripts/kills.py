@@ -57,10 +57,10 @@ def main(
     """Kill `encode`, `index`, `add` and `compact` at random moments of their work."""
     shutil.rmtree(work, ignore_errors=True)
     trials = make_trials(work.absolute(), entities)
-    rows = [
-        run_trials(name, trial, kills) for name, trial in trials.items() if not command or name in command
-    ]
-    write_record(results, "kills", rows)
+    rows = []
+    for name in command or list(trials):
+        rows.append(run_trials(name, trials[name], kills))
+        write_record(results, "kills", rows)
     raise typer.Exit(any(row["errors"] for row in rows))
 
 
@@ -168,6 +168,7 @@ def run_trials(name: str, trial: Trial, kills: int) -> Dict[str, Any]:
         except (AssertionError, ELQError, subprocess.CalledProcessError) as err:
             problem = getattr(err, "stderr", None) or str(err)
             row["errors"].append(f"killed after {moment:.2f} s: {problem}")
+            typer.echo(row["errors"][-1], err=True)
         typer.echo(f"{name}: {number + 1} of {kills}, {len(row['errors'])} errors", err=True)
     return row
 
