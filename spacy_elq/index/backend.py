@@ -30,9 +30,10 @@ REFINED, REFINED_IF_LARGE = (200, 5), (100, 40)
 # one in this many lists of an IVF index is searched
 IVF_SHARE = 16
 _VECTORS_PER_LIST = 39  # fewer are too few to learn the lists from, says FAISS
-# Of the entities that count, at most this share of all is scanned one by one. For more, the nearest of all
-# are searched, so widely that several times the candidates should count, and at most so many times wider
-SCAN_SHARE, SURPLUS, WIDEST = 0.08, 4, 16
+# Of the entities that count, at most this share of all is scanned one by one, if their vectors can be kept. For
+# more, the nearest of all are searched, so widely that several times the candidates should count, and most of
+# those that are scored exactly; and at most so many times wider
+SCAN_SHARE, SURPLUS, RESCORED, WIDEST = 0.15, 4, 0.8, 16
 # the vectors of so many rows are read anew for every scan; those of more are kept, of a few sets of entities
 _UNKEPT, _KEPT_SETS, _KEPT_BYTES = 2000, 4, 64_000_000
 # a scan for fewer queries than these, and not for many vectors, is quicker one by one than as one product
@@ -195,9 +196,11 @@ class FaissBackend:
         RETURNS (Array): (queries, found) rows, the best k and others; -1 where fewer were found.
         """
         count, k = len(self._vectors), min(k, len(among))
-        if self._index is None or len(among) <= SCAN_SHARE * count:
+        are_few = len(among) <= SCAN_SHARE * count and len(among) * self._vectors.shape[1] * 4 <= _KEPT_BYTES
+        if self._index is None or are_few:
             return self._scan(queries, k, among)
-        asked = min(max(self.rescore, k, SURPLUS * k * count // len(among)), count)
+        wanted = max(SURPLUS * k, int(RESCORED * self.rescore))
+        asked = min(max(self.rescore, wanted * count // len(among)), count)
         widest = min(asked * WIDEST, count)
         lacking = np.ones(len(queries), dtype=bool)
         found = np.full((len(queries), 1), -1, dtype="int64")
