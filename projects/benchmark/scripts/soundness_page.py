@@ -37,6 +37,8 @@ REAL_COLUMNS = {
     "calibration_error": "calibration error",
     "nothing": "links per 100 texts that name nothing",
 }
+TUNED = {"as_is": "nothing: as it is", "own": "own questions", "made": "made questions", "both": "both"}
+TUNED_SETS = {"own": "train", "made": "made", "both": "both"}
 
 
 def main(
@@ -50,10 +52,15 @@ def main(
         (r for r in records if "domains" in r), key=lambda r: list(NAMES).index(r["pipeline"])
     )
     sets = [record for record in records if "set" in record]
+    tuned = {
+        domain: row for r in read_records(results, "own-questions") for domain, row in r["domains"].items()
+    }
     text = Template(TEMPLATE.read_text(encoding="utf8")).substitute(
         own=_table(catalogues, "own", OWN_COLUMNS),
         domains=domain_table(catalogues),
         left_out=_table(catalogues, "left_out", LEFT_OUT_COLUMNS),
+        tuned=tuned_table(tuned),
+        recall=recall_table(tuned),
         real=table(list(REAL_COLUMNS.values()), [[_show(r[key]) for key in REAL_COLUMNS] for r in sets]),
     )
     page.write_text(text, encoding="utf8")
@@ -73,6 +80,31 @@ def domain_table(records: List[Row]) -> str:
         for record in records
     ]
     return table(["catalogue", "pipeline", *DOMAIN_COLUMNS.values()], rows)
+
+
+def tuned_table(domains: Dict[str, Row]) -> str:
+    """RETURNS (str): A row for every catalogue and way to train; the best step is that of the pipeline."""
+    rows = [
+        [
+            domain,
+            name,
+            str(row["questions"][TUNED_SETS[way]] if way in TUNED_SETS else 0),
+            str(row[way].get("step", "")),
+            *(_show(row[way][key]) for key in ("f", "foreign")),
+        ]
+        for domain, row in domains.items()
+        for way, name in TUNED.items()
+    ]
+    header = ["catalogue", "fine-tuned on", "training questions", "best step", "weak F1"]
+    return table([*header, DOMAIN_COLUMNS["foreign"]], rows)
+
+
+def recall_table(domains: Dict[str, Row]) -> str:
+    """RETURNS (str): For every catalogue, the recall on made questions and on real ones."""
+    rows = [
+        [domain, *(_show(row["recall"][key]) for key in ("made", "real"))] for domain, row in domains.items()
+    ]
+    return table(["catalogue", "weak recall on made questions", "weak recall on real questions"], rows)
 
 
 def _table(records: List[Row], part: str, columns: Dict[str, str]) -> str:
