@@ -153,23 +153,28 @@ def _compare_content(folder: Path, expected: EntityIndex) -> bool:
 
 
 def run_trials(name: str, trial: Trial, kills: int) -> Dict[str, Any]:
-    """RETURNS (Dict[str, Any]): What became of a command that was killed many times."""
+    """RETURNS (Dict[str, Any]): What became of a command that was killed many times. A run that ends before it
+    is killed counts as tried, not as killed; the next moments are then earlier.
+    """
     trial.prepare()
     seconds = run_whole(trial)
-    row: Dict[str, Any] = {"command": name, "seconds": round(seconds, 2), "kills": 0, "old": 0, "new": 0}
-    row |= {"shards_kept": 0, "errors": []}
-    for number in range(kills):
-        moment = seconds * (number + random.random()) / kills
+    row: Dict[str, Any] = {"command": name, "seconds": round(seconds, 2), "tried": 0, "kills": 0}
+    row |= {"old": 0, "new": 0, "shards_kept": 0, "errors": []}
+    while row["kills"] < kills and len(row["errors"]) < kills:
+        row["tried"] += 1
+        moment = seconds * random.random()
         try:
             was_killed, state, kept = kill_once(trial, moment)
             row["kills"] += was_killed
-            row[state] += 1
+            row[state] += was_killed
             row["shards_kept"] += kept
+            if not was_killed:
+                seconds = moment
         except (AssertionError, ELQError, subprocess.CalledProcessError) as err:
             problem = getattr(err, "stderr", None) or str(err)
             row["errors"].append(f"killed after {moment:.2f} s: {problem}")
             typer.echo(row["errors"][-1], err=True)
-        typer.echo(f"{name}: {number + 1} of {kills}, {len(row['errors'])} errors", err=True)
+        typer.echo(f"{name}: {row['kills']} of {kills} killed, {len(row['errors'])} errors", err=True)
     return row
 
 

@@ -70,6 +70,7 @@ SOAK_COLUMNS = {
 }
 KILL_COLUMNS = {
     "command": "command",
+    "tried": "runs",
     "kills": "kills",
     "old": "index as before",
     "new": "index complete",
