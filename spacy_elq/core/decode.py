@@ -38,6 +38,9 @@ class Decoder:
     slope, bias (float): Calibration: the score of a link is σ(slope · logit(joint probability) + bias). With
         1 and 0, it is the joint probability itself, which matches the paper. `spacy elq threshold` fits both,
         so that the score is the probability that the link is right.
+    entity_threshold (float): Minimum probability of the best entity among the candidates of a mention, from 0
+        to 0.5. Below it none stands out, so "none of these" is right. With 0, which matches the paper, the
+        best is always taken. Only models with `spacy-elq.QuestionTower.v2` use it.
     nil (bool): Whether mentions whose entity is not in the catalogue become entities with the id "NIL".
     only_labels, only_tags, only_ids (Optional[List[str]]): Link only to entities with one of these labels,
         one of these tags, one of these ids. All that are given must hold. null for the whole catalogue.
@@ -51,6 +54,7 @@ class Decoder:
     word_edges: bool = True
     slope: float = 1.0
     bias: float = 0.0
+    entity_threshold: float = 0.0
     nil: bool = False
     only_labels: Optional[List[str]] = None
     only_tags: Optional[List[str]] = None
@@ -69,6 +73,7 @@ class Decoder:
                 "mention_limit": whole_number(0),
                 "slope": (lambda x: 0 < x < np.inf, "a number above 0"),
                 "bias": (lambda x: -np.inf < x < np.inf, "a number"),
+                "entity_threshold": (lambda x: 0.0 <= x <= 0.5, "a number from 0 to 0.5"),
                 "only_labels": _STRINGS,
                 "only_tags": _STRINGS,
                 "only_ids": _STRINGS,
@@ -159,6 +164,21 @@ def joint_scores(log_probs: Array, similarities: Array, none: Optional[Array] = 
     shifted = similarities - np.maximum(similarities.max(axis=1, keepdims=True), _LEAST)
     sums = np.maximum(np.exp(shifted).sum(axis=1, keepdims=True), _SMALLEST)
     return log_probs[:, None] + (shifted - np.log(sums))
+
+
+def doubt_candidates(similarities: Array, none: Array, *, least: float) -> Array:
+    """Where no candidate stands out, let "none of these" have the probability of all but the best.
+
+    similarities (Array): (mentions, candidates), best first, as the softmax sees them.
+    none (Array): (mentions,) the score of "none of these".
+    least (float): The probability by which the best stands out, at most 0.5.
+    RETURNS (Array): (mentions,) the score of "none of these", higher where no candidate stands out.
+    """
+    best = np.exp(joint_scores(np.zeros(len(none)), similarities, none)[:, 0])
+    doubtful = (best > 0) & (best < least)
+    raised = none.copy()
+    raised[doubtful] = similarities[doubtful, 0] + np.log1p(-best[doubtful]) - np.log(best[doubtful])
+    return raised
 
 
 def add_nil(positions: Array, similarities: Array, none: Array) -> Tuple[Array, Array]:

@@ -36,7 +36,14 @@ from spacy.vocab import Vocab
 from thinc.api import Model
 
 from ..catalogue import check_entity
-from ..core.decode import NIL_POSITION, Decoder, add_nil, joint_scores, link_mentions
+from ..core.decode import (
+    NIL_POSITION,
+    Decoder,
+    add_nil,
+    doubt_candidates,
+    joint_scores,
+    link_mentions,
+)
 from ..core.losses import LINKING_LOSSES, Loss, absent_linking_loss
 from ..core.negatives import Negatives
 from ..core.similarity import Prior, add_prior, name_degrees
@@ -239,15 +246,13 @@ class IndexedLinker(HasSettings, ScoresLinks, TrainablePipe):
         positions, similarities = self._find_candidates(index, docs, spans, vectors)
         similarities /= self.prior.temperature
         if none is not None:
-            positions, similarities = add_nil(positions, similarities, none / self.prior.temperature)
+            positions, similarities = add_nil(positions, similarities, self._compete(similarities, none))
         return positions, joint_scores(log_probs, similarities)
 
-    def _joint_scores(self, log_probs: Array, similarities: Array, none: Optional[Array]) -> Array:
-        """RETURNS (Array): (mentions, candidates) log joint probabilities; see `joint_scores`."""
-        temperature = self.prior.temperature
-        return joint_scores(
-            log_probs, similarities / temperature, None if none is None else none / temperature
-        )
+    def _compete(self, similarities: Array, none: Array) -> Array:
+        """RETURNS (Array): (mentions,) the score of "none of these", as the softmax sees it."""
+        least = self.decoder.entity_threshold
+        return doubt_candidates(similarities, none / self.prior.temperature, least=least)
 
     def _find_candidates(
         self, index: AnyIndex, docs: Sequence[Doc], spans: Array, vectors: Array

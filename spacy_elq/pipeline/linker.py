@@ -11,7 +11,7 @@ from spacy.training import Example, validate_examples, validate_get_examples
 from spacy.vocab import Vocab
 from thinc.api import Config, Model, Optimizer, set_dropout_rate
 
-from ..core.decode import Decoder, keep_mentions, log_sigmoid
+from ..core.decode import Decoder, joint_scores, keep_mentions, log_sigmoid
 from ..core.losses import Loss, mention_loss
 from ..core.negatives import Negatives
 from ..core.similarity import Prior, mention_bonus
@@ -274,7 +274,9 @@ class ELQLinker(IndexedLinker):
         with index.reading():
             none = pool_none(logits, row_spans)
             positions, similarities = self._find_candidates(index, docs, array, vectors)
-            joint = self._joint_scores(np.zeros(len(array)), similarities, none)
+            temperature = self.prior.temperature
+            similarities, none = similarities / temperature, None if none is None else none / temperature
+            joint = joint_scores(np.zeros(len(array)), similarities, none)
             are_links = np.ones(len(array), dtype=bool)
             return self._make_links(index, docs, array, positions, np.exp(joint), are_links)
 
@@ -303,7 +305,10 @@ class ELQLinker(IndexedLinker):
             vectors, _ = pool_spans(rows.vectors, row_spans)
             none, log_probs = pool_none(logits, row_spans, bonus > 0), log_sigmoid(scores + bonus)
             positions, similarities = self._find_candidates(index, [doc], spans, vectors)
-            joint = self._joint_scores(log_probs, similarities, none)
+            similarities = similarities / self.prior.temperature
+            if none is not None:
+                none = self._compete(similarities, none)
+            joint = joint_scores(log_probs, similarities, none)
             links = {(link.start, link.end) for link in self.predict([doc])[0] if link.accepted}
             names = span_texts([doc], spans)
             parts = explain_candidates(index, names, vectors, positions, prior=self.prior)

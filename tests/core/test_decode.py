@@ -12,6 +12,7 @@ from spacy_elq.core.decode import (
     accept_mentions,
     add_nil,
     choose_mentions,
+    doubt_candidates,
     is_first,
     joint_scores,
     keep_mentions,
@@ -151,6 +152,18 @@ def test_none_of_these_takes_its_share():
     total = np.exp([1.0, 0.0, 2.0]).sum()
     np.testing.assert_allclose(joint[0], 0.5 * np.exp([1.0, 0.0]) / total)
     np.testing.assert_allclose(joint[1], np.exp(joint_scores(np.log([0.5]), similarities[1:]))[0])
+
+
+def test_none_of_these_is_right_where_no_candidate_stands_out():
+    similarities = np.asarray([[1.0, 0.9, 0.8], [5.0, 1.0, 0.0], [-np.inf] * 3])
+    none = np.asarray([0.0, 0.0, 0.0])
+    shares = np.exp(joint_scores(np.zeros(3), similarities, none))
+    raised = doubt_candidates(similarities, none, least=0.4)
+    assert raised[1:].tolist() == none[1:].tolist()
+    # its odds against the best are those of all the others together
+    assert np.exp(raised[0] - similarities[0, 0]) == pytest.approx((1 - shares[0, 0]) / shares[0, 0])
+    assert add_nil(np.asarray([[7, 8, 9]]), similarities[:1], raised[:1])[0][0, 0] == NIL_POSITION
+    assert doubt_candidates(similarities, none, least=0.0).tolist() == none.tolist()
 
 
 def test_nil_is_first_where_it_is_the_best_and_otherwise_last():

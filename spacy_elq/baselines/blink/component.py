@@ -133,6 +133,7 @@ class ELQBlink(IndexedLinker):
         "prior.phrase_weight": _NOT_OURS,
         "prior.text_weight": _NOT_OURS,
         "decoder.word_edges": _NOT_OURS,
+        "decoder.entity_threshold": _ALWAYS_ONE,
         "decoder.nil": _ALWAYS_ONE,
         "loss.absent": _ALWAYS_ONE,
         "loss.mention_weight": _NOT_OURS,

@@ -112,7 +112,10 @@ class ELQTagme(HasSettings, ScoresLinks, Pipe):
         **{
             f"decoder.only_{kind}": "the dictionary is used as a whole." for kind in ("labels", "tags", "ids")
         },
-        **{f"decoder.{name}": "its score is no probability." for name in ("slope", "bias", "nil")},
+        **{
+            f"decoder.{name}": "its score is no probability."
+            for name in ("slope", "bias", "entity_threshold", "nil")
+        },
         "decoder.word_edges": "its mentions are anchor texts.",
     }
     decoder: Decoder
