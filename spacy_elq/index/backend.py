@@ -30,9 +30,9 @@ REFINED, REFINED_IF_LARGE = (200, 5), (100, 40)
 # one in this many lists of an IVF index is searched
 IVF_SHARE = 16
 _VECTORS_PER_LIST = 39  # fewer are too few to learn the lists from, says FAISS
-# Of the entities that count, at most this share of all is scanned one by one, if their vectors can be kept. For
-# more, the nearest of all are searched, so widely that several times the candidates should count, and most of
-# those that are scored exactly; and at most so many times wider
+# Of the entities that count, at most this share of all is scanned one by one, if their vectors can be kept.
+# For more, the nearest of all are searched, so widely that several times the candidates should count, and
+# most of those that are scored exactly; and at most so many times wider
 SCAN_SHARE, SURPLUS, RESCORED, WIDEST = 0.15, 4, 0.8, 16
 # the vectors of so many rows are read anew for every scan; those of more are kept, of a few sets of entities
 _UNKEPT, _KEPT_SETS, _KEPT_BYTES = 2000, 4, 64_000_000

@@ -153,8 +153,8 @@ def _compare_content(folder: Path, expected: EntityIndex) -> bool:
 
 
 def run_trials(name: str, trial: Trial, kills: int) -> Dict[str, Any]:
-    """RETURNS (Dict[str, Any]): What became of a command that was killed many times. A run that ends before it
-    is killed counts as tried, not as killed; the next moments are then earlier.
+    """RETURNS (Dict[str, Any]): What became of a command that was killed many times. A run that ends before
+    it is killed counts as tried, not as killed; the next moments are then earlier.
     """
     trial.prepare()
     seconds = run_whole(trial)

@@ -1,6 +1,6 @@
-"""Measure what training on your own questions brings: a trained pipeline over the catalogue of another domain, as
-it is, and fine-tuned on a few dozen questions, on questions made from the catalogue, and on both. Writes
-`results/own-questions.json`.
+"""Measure what training on your own questions brings: a trained pipeline over the catalogue of another
+domain, as it is, and fine-tuned on a few dozen questions, on questions made from the catalogue, and on both.
+Writes `results/own-questions.json`.
 """
 
 import json
@@ -96,8 +96,8 @@ def make_questions(folder: Path, *, seed: int, per_entity: int) -> List[Question
 
 
 def fine_tune(pipeline: str, folder: Path, way: str, *, steps: int) -> Path:
-    """Do what docs/questions.md says: `elq init-config finetune`, `spacy train` and, if there are real questions
-    to choose it on, `elq threshold`.
+    """Do what docs/questions.md says: `elq init-config finetune`, `spacy train` and, if there are real
+    questions to choose it on, `elq threshold`.
 
     RETURNS (Path): The pipeline.
     """
