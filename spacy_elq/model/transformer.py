@@ -22,7 +22,7 @@ from transformers.utils import ModelOutput
 
 from ..types import Array
 from ..util import settle_threads
-from .wordpieces import align_tokens, group_by_length, pad
+from .wordpieces import align_tokens, group_by_length, pad, visible_text
 
 __all__ = [
     "PredictionShim",
@@ -179,14 +179,14 @@ def predict_batch(model: TransformerModel, docs: Sequence[Doc]) -> FullTransform
     """Run a transformer over docs as spacy-transformers does, without its work on each token.
 
     Texts are run with others of similar length, which leaves less to pad. The output is the same but for the
-    states of padding, to which nothing is aligned.
+    states of padding, to which nothing is aligned, and for emoji that stick to words: see `visible_text`.
 
     docs (Sequence[Doc]): The docs, not all of them empty.
     RETURNS (FullTransformerBatch): The output, split by doc already.
     """
     spans = model.attrs["get_spans"](docs)
     windows = [span for own in spans for span in own]
-    pieces, offsets = _tokenize(model.tokenizer, [span.text for span in windows])
+    pieces, offsets = _tokenize(model.tokenizer, [visible_text(span) for span in windows])
     align = align_tokens(spans, windows, offsets)
     pieces, align = truncate_oversize_splits(pieces, align, model.tokenizer.model_max_length)
     output = _run(model, pieces)

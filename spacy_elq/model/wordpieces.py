@@ -1,14 +1,20 @@
-"""Arrays of word pieces: how they are padded, aligned to tokens, and grouped by length."""
+"""Word pieces: what text they are made of, and arrays of them: how they are padded, aligned to tokens, and
+grouped by length.
+"""
 
+import unicodedata
 from itertools import accumulate
-from typing import Any, List, Sequence
+from typing import Any, List, Optional, Sequence
 
 import numpy as np
 from spacy.attrs import IDX
-from spacy.tokens import Span
+from spacy.tokens import Span, Token
 from thinc.types import Ragged
 
 from ..types import Array
+
+# symbols and what changes them: skin tones, variation selectors, joiners
+_SYMBOLS = {"So", "Sk", "Mn", "Cf"}
 
 
 def pad(lists: List[List[int]], longest: int, value: int) -> Any:
@@ -19,6 +25,33 @@ def pad(lists: List[List[int]], longest: int, value: int) -> Any:
     for row, numbers in zip(array, lists, strict=True):
         row[: len(numbers)] = numbers
     return array
+
+
+def visible_text(span: Span) -> str:
+    """RETURNS (str): The text of a window, as long as it is. Emoji and other symbols are blanked if they
+    touch a word but are tokens of their own: of "\U0001f600paris", BERT's word pieces would see neither.
+    """
+    text = span.text
+    if text.isascii():
+        return text
+    characters = list(text)
+    for token in filter(_is_symbol, span):
+        before, after = (span.doc[i] if 0 <= i < len(span.doc) else None for i in (token.i - 1, token.i + 1))
+        if _sticks(before, token) or _sticks(token, after):
+            start = token.idx - span.start_char
+            characters[start : start + len(token)] = " " * len(token)
+    return "".join(characters)
+
+
+def _is_symbol(token: Token) -> bool:
+    return all(unicodedata.category(character) in _SYMBOLS for character in token.text)
+
+
+def _sticks(left: Optional[Token], right: Optional[Token]) -> bool:
+    """RETURNS (bool): Whether there is no space between two tokens, and one has a letter or digit."""
+    if left is None or right is None or left.whitespace_:
+        return False
+    return any(map(str.isalnum, left.text + right.text))
 
 
 def align_tokens(spans: List[List[Span]], windows: List[Span], offsets: List[Array]) -> Ragged:

@@ -1,10 +1,11 @@
-"""Where mentions may begin and end: at words, not at punctuation, emoji or addresses."""
+"""Where mentions may begin and end: at words, not at punctuation, emoji, addresses or markup."""
 
+import re
 from functools import lru_cache
 from typing import List, Sequence
 
 import numpy as np
-from spacy.attrs import LIKE_EMAIL, LIKE_URL
+from spacy.attrs import IDX, LIKE_EMAIL, LIKE_URL
 from spacy.tokens import Doc
 
 from ..index import AnyIndex
@@ -12,8 +13,9 @@ from ..names import ARTICLES, as_written
 from ..types import Array
 
 _POSSESSIVES = ("'s", "\u2019s", "'", "\u2019")
-# what a token is: a word, an article, no word, a possessive ending, an address
-_WORD, _ARTICLE, _NO_WORD, _POSSESSIVE, _ADDRESS = range(5)
+# what a token is: a word, an article, no word, a possessive ending, an address, a part of a tag or comment
+_WORD, _ARTICLE, _NO_WORD, _POSSESSIVE, _ADDRESS, _MARKUP = range(6)
+_TAG = re.compile(r"<!--.*?-->|</?[A-Za-z][^<>]*>", re.DOTALL)
 
 
 def token_kinds(docs: Sequence[Doc]) -> Array:
@@ -21,7 +23,17 @@ def token_kinds(docs: Sequence[Doc]) -> Array:
     kinds = np.asarray([_kind(token.text) for doc in docs for token in doc], dtype="int8")
     addresses = np.concatenate([doc.to_array([LIKE_URL, LIKE_EMAIL]).any(axis=1) for doc in docs if len(doc)])
     kinds[addresses] = _ADDRESS
+    if any("<" in doc.text for doc in docs):
+        kinds[np.concatenate([_are_markup(doc) for doc in docs])] = _MARKUP
     return kinds
+
+
+def _are_markup(doc: Doc) -> Array:
+    """RETURNS (Array): (tokens,) whether each begins in a tag or comment."""
+    starts, is_inside = doc.to_array(IDX).astype("int64"), np.zeros(len(doc), dtype=bool)
+    for tag in _TAG.finditer(doc.text):
+        is_inside |= (starts >= tag.start()) & (starts < tag.end())
+    return is_inside
 
 
 @lru_cache(maxsize=100_000)
@@ -34,10 +46,12 @@ def _kind(text: str) -> int:
 
 
 def are_sound(kinds: Array, spans: Array) -> Array:
-    """RETURNS (Array): (spans,) whether a span begins and ends with a word, and has no address in it."""
+    """RETURNS (Array): (spans,) whether a span begins and ends with a word, and has no address or markup in
+    it.
+    """
     first, last = kinds[spans[:, 0]], kinds[spans[:, 1] - 1]
-    addresses = np.concatenate([[0], np.cumsum(kinds == _ADDRESS)])
-    is_free = addresses[spans[:, 1]] == addresses[spans[:, 0]]
+    barriers = np.concatenate([[0], np.cumsum(kinds >= _ADDRESS)])
+    is_free = barriers[spans[:, 1]] == barriers[spans[:, 0]]
     return is_free & (first <= _ARTICLE) & (last <= _ARTICLE)
 
 

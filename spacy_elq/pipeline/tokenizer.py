@@ -2,6 +2,7 @@
 what a published ELQ model calls a word. The other is spaCy's own, for text with markup.
 """
 
+import re
 from typing import Callable, List
 
 from spacy.language import Language
@@ -10,6 +11,7 @@ from spacy.tokens import Doc
 from spacy.util import (
     DummyTokenizer,
     compile_infix_regex,
+    compile_prefix_regex,
     compile_suffix_regex,
     get_words_and_spaces,
     registry,
@@ -24,6 +26,10 @@ _NORMALIZER = BertNormalizer(
     clean_text=False, handle_chinese_chars=True, strip_accents=False, lowercase=False
 )
 _PRE_TOKENIZER = BertPreTokenizer()
+# spaCy never splits "c.", with or without capitals
+_INITIAL = re.compile(r"[^\W\d_]\.")
+# zero-width space and byte order mark
+_INVISIBLE = "[\u200b\ufeff]"
 
 
 def split_words(text: str) -> List[str]:
@@ -64,7 +70,8 @@ def make_bert_tokenizer(nlp: Language) -> BertTokenizer:
 
 def build_markup_tokenizer() -> Callable[[Language], Tokenizer]:
     """Tokenize as spaCy does for the language, and also split at `<` and `>`, so that HTML tags do not stick
-    to words, and before a full stop in more cases: "<b>paris</b>" has the token "paris".
+    to words, behind "@", at brackets within words, and before a full stop in more cases: "<b>vitamin C.</b>"
+    has the tokens "vitamin" and "C".
 
     RETURNS (Callable[[Language], Tokenizer]): Makes the tokenizer of a pipeline.
     """
@@ -75,10 +82,19 @@ def make_markup_tokenizer(nlp: Language) -> Tokenizer:
     """RETURNS (Tokenizer): spaCy's tokenizer of the language, with more places to split."""
     tokenizer = registry.tokenizers.get("spacy.Tokenizer.v1")()(nlp)
     defaults = nlp.Defaults
-    # what ends a sentence in front of a tag is no suffix there
-    infixes = [*(defaults.infixes or ()), "[<>]", "[?!.,;:)](?=<)"]
+    prefixes = [*(defaults.prefixes or ()), "[<>]", _INVISIBLE, r"@(?=\w)"]
+    tokenizer.prefix_search = compile_prefix_regex(prefixes).search
+    # what ends a sentence in front of a tag is no suffix there; brackets and bars within "rome(italy)|paris"
+    infixes = [
+        *(defaults.infixes or ()),
+        "[<>]",
+        "[?!.,;:)](?=<)",
+        _INVISIBLE,
+        r"[|\])][(\[]|(?<=\w)[|()\[\]](?=\w)",
+    ]
     tokenizer.infix_finditer = compile_infix_regex(infixes).finditer
-    # a full stop behind "20K" or "B&B", which spaCy takes for an abbreviation
-    suffixes = [*(defaults.suffixes or ()), "[<>]", r"(?<=[0-9&][A-Za-z])\."]
+    # spaCy takes "C.", "20K." and "GmbH." for abbreviations; "U.S." is one
+    suffixes = [*(defaults.suffixes or ()), "[<>]", _INVISIBLE, r"(?<!\.[^\W\d_])(?<=\w)\."]
     tokenizer.suffix_search = compile_suffix_regex(suffixes).search
+    tokenizer.rules = {text: rule for text, rule in tokenizer.rules.items() if not _INITIAL.fullmatch(text)}
     return tokenizer

@@ -50,6 +50,33 @@ def test_mentions_begin_and_end_with_a_word_and_have_no_address(nlp, text, sound
     assert are_sound(kinds, np.asarray([[0, len(docs[0])]])).tolist() == [sound]
 
 
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("see <a href = 'x/paris'> paris </a> now", ["see", "paris", "now"]),
+        ("<!-- no <b> paris --> paris <br/>", ["paris"]),
+        ("paris < rome and 3 > 2", ["paris", "rome", "and", "3", "2"]),
+        ("paris", ["paris"]),
+    ],
+)
+def test_tags_and_comments_are_no_part_of_a_mention(nlp, text, found):
+    docs, kinds, _ = parts(nlp, text, "")
+    spans = np.asarray([[i, i + 1] for i in range(len(docs[0]))])
+    sound = are_sound(kinds, spans)
+    assert [token.text for token, is_sound in zip(docs[0], sound, strict=True) if is_sound] == found
+
+
+def test_what_is_inside_of_tags_is_no_word_of_the_text(nlp):
+    docs, kinds, lengths = parts(nlp, "<p> new york </p>")
+    at = [token.text for token in docs[0]].index("new")
+    assert are_texts(kinds, np.asarray([[at, at + 2], [at, at + 1]]), lengths).tolist() == [True, False]
+
+
+def test_a_mention_does_not_reach_over_a_tag(nlp):
+    _, kinds, _ = parts(nlp, "new <b> york </b>")
+    assert are_sound(kinds, np.asarray([[0, 5], [0, 1]])).tolist() == [False, True]
+
+
 def test_words_are_counted_without_punctuation(nlp):
     _, kinds, lengths = parts(nlp, "click & collect !", "who ? paris")
     spans = np.asarray([[0, 3], [0, 4], [0, 1], [4, 7], [6, 7]])
