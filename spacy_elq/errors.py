@@ -91,6 +91,11 @@ class Errors:
         "[spacy-elq E180] `link_spans` got {found}, expected a list of docs, and for each doc a list of its "
         "spans, such as linker.link_spans([doc], [[doc[3:4]]])."
     )
+    E201 = (
+        "[spacy-elq E201] No trained pipeline at {path}: it has no config.cfg, and no installed package has "
+        "that name. Name the pipeline to go on from, such as models/elq."
+    )
+    E200 = "[spacy-elq E200] `{method}` got {found}, expected a spaCy {expected}, such as one of nlp(text)."
 
     # The catalogue
     E020 = "[spacy-elq E020] {where}: {problem}. Found: {found}"

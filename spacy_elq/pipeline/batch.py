@@ -28,6 +28,13 @@ def check_spans(docs: Any, spans: Any) -> None:
                 raise ELQError(Errors.E180.format(found=found))
 
 
+def check_type(method: str, value: Any, expected: type) -> None:
+    """RAISES (ELQError): If a method of the linker got something else than it takes."""
+    if not isinstance(value, expected):
+        message = Errors.E200.format(method=method, found=_describe(value), expected=expected.__name__)
+        raise ELQError(message)
+
+
 def _is_list_of(value: Any, kind: type) -> bool:
     return _has_items(value) and all(isinstance(item, kind) for item in value)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from textwrap import shorten
 from typing import Dict, Mapping
 
-from spacy.util import load_config
+from spacy.util import is_package, load_config
 from thinc.api import Config
 
 from ..errors import ELQError, Errors
@@ -47,8 +47,12 @@ def read_config(name: str, paths: Mapping[str, str] = {}) -> str:
         if not count:
             known = ", ".join(re.findall(r"(?m)^(\w+) =", block))
             raise ELQError(Errors.E118.format(name=name, path=key, paths=known))
-    saved = Path(paths.get("pipeline", "")) / "config.cfg"
-    if "pipeline" in paths and saved.is_file():
+    if "pipeline" not in paths:
+        return begin + block + end
+    saved = Path(paths["pipeline"]) / "config.cfg"
+    if not saved.is_file() and not is_package(paths["pipeline"]):
+        raise ELQError(Errors.E201.format(path=paths["pipeline"]))
+    if saved.is_file():
         end = _adopt(end, load_config(saved, interpolate=True), config=name, path=saved.parent)
     return begin + block + end
 

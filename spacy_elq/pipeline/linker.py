@@ -22,7 +22,7 @@ from ..model.towers import TowerOutput
 from ..types import Alternative, Array, Link, Rows
 from .annotate import ASSIGNS, write_links
 from .base import IndexedLinker
-from .batch import check_spans, span_texts, to_batch
+from .batch import check_spans, check_type, span_texts, to_batch
 from .boundaries import (
     are_sound,
     are_texts,
@@ -272,10 +272,12 @@ class ELQLinker(IndexedLinker):
         array, row_spans = array[seen], row_spans[seen]
         vectors, _ = pool_spans(rows.vectors, row_spans)
         with index.reading():
-            none = pool_none(logits, row_spans)
+            bonus = _bonus_of_names(self.prior, docs, token_kinds(docs), array)
+            none = pool_none(logits, row_spans, self._are_names(index, docs, array, bonus > 0))
             positions, similarities = self._find_candidates(index, docs, array, vectors)
-            temperature = self.prior.temperature
-            similarities, none = similarities / temperature, None if none is None else none / temperature
+            similarities /= self.prior.temperature
+            if none is not None:
+                none = self._compete(similarities, none)
             joint = joint_scores(np.zeros(len(array)), similarities, none)
             are_links = np.ones(len(array), dtype=bool)
             return self._make_links(index, docs, array, positions, np.exp(joint), are_links)
@@ -284,6 +286,7 @@ class ELQLinker(IndexedLinker):
         """RETURNS (List[Alternative]): The candidates of a mention, best first, with the probability of each
         if the span is a mention.
         """
+        check_type("candidates", span, Span)
         links = self.link_spans([span.doc], [[span]])[0]
         return links[0].alternatives if links else []
 
@@ -293,6 +296,7 @@ class ELQLinker(IndexedLinker):
         doc (Doc): A doc that the components before this one have processed.
         RETURNS (List[Explanation]): The likely mentions by position, also those that are no links.
         """
+        check_type("explain", doc, Doc)
         index = self._require_index()
         if not len(doc):
             return []

@@ -47,3 +47,10 @@ def test_wrong_call_lists_the_names(words, tmp_path, monkeypatch):
     assert result.exit_code == 1
     assert "elq_tok2vec" in result.output
     assert not any(tmp_path.iterdir())
+
+
+def test_a_pipeline_to_go_on_from_must_be_there(tmp_path):
+    result = run("finetune", tmp_path / "config.cfg", "--pipeline", tmp_path / "models" / "elq")
+    assert result.exit_code == 1
+    assert "E201" in result.output
+    assert not (tmp_path / "config.cfg").exists()

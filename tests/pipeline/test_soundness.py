@@ -12,6 +12,7 @@ from spacy.training import Example
 from spacy_elq import Entity, EntityIndex
 from spacy_elq.catalogue import entity_to_dict
 from spacy_elq.core.decode import NIL_POSITION
+from spacy_elq.errors import ELQError
 from spacy_elq.index import build_index, encode_catalogue
 from spacy_elq.pipeline.explain import most_likely
 from spacy_elq.pipeline.linker import pool_none
@@ -233,6 +234,30 @@ def test_candidates_of_a_span(trained_path):
     linker = nlp.get_pipe("elq_linker")
     assert linker.candidates(doc[1:2]) == linker.link_spans([doc], [[doc[1:2]]])[0][0].alternatives
     assert linker.candidates(doc[1:2])[0].id == "E1"
+
+
+@pytest.mark.parametrize("none", [2.0, 30.0, 1000.0])
+@pytest.mark.parametrize("entity_threshold", [0.0, 0.5])
+def test_candidates_have_the_probabilities_that_are_explained(clerk, none, entity_threshold):
+    linker = clerk.get_pipe("elq_linker")
+    change(linker, name_weight=3.0, entity_threshold=entity_threshold)
+    clerk_says = linker.model.model.predict
+    linker.model.predict = lambda docs: (clerk_says(docs)[0], clerk_says(docs)[1] * [1, 1, 1, none / 100])
+    doc = clerk("is orbita good, or narnia")  # no name inside of another
+    for explained in linker.explain(doc):
+        own = linker.candidates(doc[explained.start : explained.end])
+        shares = {candidate.id: candidate.probability for candidate in explained.candidates}
+        assert shares
+        assert {x.id: x.score for x in own if x.id in shares} == pytest.approx(shares, abs=1e-6)
+
+
+@pytest.mark.parametrize("value", ["shaq", ["shaq"], None])
+def test_what_is_no_span_or_doc_is_said(trained_path, value):
+    linker = spacy.load(trained_path).get_pipe("elq_linker")
+    with pytest.raises(ELQError, match=r"E200.*`candidates`.*Span"):
+        linker.candidates(value)
+    with pytest.raises(ELQError, match=r"E200.*`explain`.*Doc"):
+        linker.explain(value)
 
 
 def test_command_explains(trained_path):
