@@ -4,14 +4,14 @@ Writes `results/own-questions.json`.
 """
 
 import json
-import random
 from pathlib import Path
-from typing import Any, Dict, List, Sequence
+from typing import Any, Dict, List
 
 import typer
 from records import RESULTS, write_record
 from soundness import Asked, Subject, judge, links_per_100, read_asked, weak_f
 from spacy.cli.train import train
+from split import split
 
 from spacy_elq.catalogue import read_catalogue
 from spacy_elq.corpora import Question
@@ -48,7 +48,7 @@ def main(
         subject.use(domain, list(read_catalogue(assets / domain / "entities.jsonl")))
         counts = write_sets(assets / domain / "questions.txt", work / domain, seed)
         asked = read_asked(work / domain / "test.txt")
-        row = {"questions": counts, "gold": sum(len(x.gold) for x in asked)}
+        row: Dict[str, Any] = {"questions": counts, "gold": sum(len(x.gold) for x in asked)}
         row["recall"] = {
             "made": weak_recall(subject, read_asked(work / domain / "made.txt")),
             "real": weak_recall(subject, read_asked(assets / domain / "questions.txt")),
@@ -62,12 +62,6 @@ def main(
     write_record(results, "own-questions", record)
 
 
-def split(questions: Sequence[Question], seed: int) -> Dict[str, List[Question]]:
-    """RETURNS (Dict[str, List[Question]]): Questions for training, development and test, drawn at random."""
-    drawn = random.Random(seed).sample(questions, len(questions))
-    return {"train": drawn[:TRAIN], "dev": drawn[TRAIN : TRAIN + DEV], "test": drawn[TRAIN + DEV :]}
-
-
 def write_sets(source: Path, folder: Path, seed: int) -> Dict[str, int]:
     """Write all question sets, as marked text and for `spacy train`: those of a split, those that
     `elq questions` makes of the catalogue, other ones for development, and made and own ones together.
@@ -76,7 +70,7 @@ def write_sets(source: Path, folder: Path, seed: int) -> Dict[str, int]:
     folder (Path): Has the catalogue.
     RETURNS (Dict[str, int]): How many questions each set has.
     """
-    sets = split(list(read_marked(source)), seed)
+    sets = split(list(read_marked(source)), seed, train=TRAIN, dev=DEV)
     sets["made"] = make_questions(folder, seed=seed, per_entity=4)
     seen = {question.text for question in sets["made"]}
     fresh = make_questions(folder, seed=seed + 1, per_entity=1)

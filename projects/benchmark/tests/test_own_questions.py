@@ -7,6 +7,8 @@ import own_questions
 import pytest
 import soundness_page
 from conftest import ENTITIES, QUESTIONS
+from split import main as split_file
+from split import split
 from typer import Typer
 from typer.testing import CliRunner
 
@@ -56,12 +58,12 @@ def read(made):
 @pytest.mark.parametrize("domain", own_questions.DOMAINS)
 def test_the_split_is_whole_disjoint_and_reproducible(domain):
     questions = list(read_marked(PROJECT / "assets" / domain / "questions.txt"))
-    parts = own_questions.split(questions, 0)
+    parts = split(questions, 0, train=40, dev=15)
     assert (len(parts["train"]), len(parts["dev"])) == (40, 15)
     assert sum(len(parts[part]) for part in PARTS) == len(questions)
     assert set.union(*(texts(parts[part]) for part in PARTS)) == texts(questions)
-    assert own_questions.split(questions, 0) == parts
-    assert own_questions.split(questions, 1) != parts
+    assert split(questions, 0, train=40, dev=15) == parts
+    assert split(questions, 1, train=40, dev=15) != parts
 
 
 def test_training_sees_no_test_question(made):
@@ -114,3 +116,14 @@ def test_the_page_has_a_row_for_every_way(made):
     assert f"| shop | made questions | {row['questions']['made']} | {made_step} |" in page
     assert f"| shop | both | {row['questions']['both']} |" in page
     assert f"| shop | {soundness_page._show(row['recall']['made'])} | 1 |" in page
+
+
+def test_a_question_set_is_split_into_files(tmp_path):
+    app, source = Typer(), PROJECT / "assets" / "shop" / "questions.txt"
+    app.command()(split_file)
+    done = CliRunner().invoke(app, [str(source), str(tmp_path / "new"), "--train", "55", "--dev", "20"])
+    assert done.exit_code == 0, done.output
+    parts = {name: list(read_marked(tmp_path / "new" / f"{name}.txt")) for name in PARTS}
+    assert [len(parts[name]) for name in PARTS] == [55, 20, 25]
+    together = [question.text for own in parts.values() for question in own]
+    assert sorted(together) == sorted(question.text for question in read_marked(source))
