@@ -34,7 +34,7 @@ def made(trained_path, tmp_path_factory):
     lines = "".join(json.dumps(entity) + "\n" for entity in ENTITIES)
     (folder / "assets" / "shop" / "entities.jsonl").write_text(lines, encoding="utf8")
     (folder / "assets" / "shop" / "questions.txt").write_text(QUESTIONS, encoding="utf8")
-    (folder / "others.txt").write_text("how old is paris\nok\n", encoding="utf8")
+    (folder / "others.txt").write_text("is paris older than new york city\nok\n", encoding="utf8")
     load = own_questions.load_pipeline
     app = Typer()
     app.command()(own_questions.main)
@@ -45,6 +45,9 @@ def made(trained_path, tmp_path_factory):
         patch.setattr(own_questions, "DOMAINS", ("shop",))
         patch.setattr(own_questions, "TRAIN", 10)
         patch.setattr(own_questions, "DEV", 4)
+        # the encoder of the tests has two layers in all
+        read = own_questions.read_config
+        patch.setattr(own_questions, "read_config", lambda *a: read(*a).replace("layers = 2", "layers = 1"))
         patch.setattr(own_questions, "load_pipeline", lambda path: (loaded.append(path), load(path))[1])
         done = CliRunner().invoke(app, [str(trained_path), *words])
     assert done.exit_code == 0, done.output
