@@ -1,6 +1,7 @@
 """Calibration: scores that say how often links are right, and how far they are from it. Arrays only."""
 
-from typing import Dict, List, Tuple
+from functools import partial
+from typing import Dict, List, Optional, Tuple
 
 import numpy as np
 
@@ -17,11 +18,14 @@ _STEPS, _HALVINGS = 100, 40
 _ROWS = 100
 
 
-def fit_calibration(log_scores: Array, right: Array, *, ridge: float = 0.1) -> Tuple[float, float]:
+def fit_calibration(
+    log_scores: Array, right: Array, *, weights: Optional[Array] = None, ridge: float = 0.1
+) -> Tuple[float, float]:
     """Fit a calibration (Platt scaling): p = σ(slope · logit(score) + bias) with the highest likelihood.
 
     log_scores (Array): (links,) log joint probabilities, at most 0.
     right (Array): (links,) whether each link is right, 0 or 1.
+    weights (Optional[Array]): (links,) how much each link counts; by default all the same.
     ridge (float): Weight of the squared distance to slope 1 and bias 0. With few links it keeps the scores
         near what they were.
     RETURNS (Tuple[float, float]): Slope, at least `LEAST_SLOPE` so that the order of scores never changes,
@@ -30,12 +34,14 @@ def fit_calibration(log_scores: Array, right: Array, *, ridge: float = 0.1) -> T
     logits = np.maximum(_logits(log_scores), -_FARTHEST)
     right = np.asarray(right, dtype="float64")
     ones = np.ones_like(logits)
+    counts = ones if weights is None else np.asarray(weights, dtype="float64")
+    fit = partial(_newton, right=right, weights=counts, ridge=ridge)
     both = np.stack([logits, ones], axis=1)
-    slope, bias = _newton(both, right, np.zeros_like(logits), centre=np.asarray([1.0, 0.0]), ridge=ridge)
+    slope, bias = fit(both, offsets=np.zeros_like(logits), centre=np.asarray([1.0, 0.0]))
     if slope >= LEAST_SLOPE:
         return float(slope), float(bias)
     # the likelihood is concave: if a slope is not allowed, the best one is the least that is
-    (bias,) = _newton(ones[:, None], right, LEAST_SLOPE * logits, centre=np.zeros(1), ridge=ridge)
+    (bias,) = fit(ones[:, None], offsets=LEAST_SLOPE * logits, centre=np.zeros(1))
     return LEAST_SLOPE, float(bias)
 
 
@@ -113,30 +119,32 @@ def _logits(log_scores: Array) -> Array:
     return log_scores - np.log(-np.expm1(log_scores))
 
 
-def _newton(features: Array, right: Array, offsets: Array, *, centre: Array, ridge: float) -> Array:
+def _newton(
+    features: Array, *, right: Array, offsets: Array, centre: Array, weights: Array, ridge: float
+) -> Array:
     """Logistic regression with a ridge, by Newton's method; a step that goes too far is halved.
 
-    features (Array): (links, weights).
+    features (Array): (links, factors).
     offsets (Array): (links,) added to the logits.
-    centre (Array): (weights,) what the ridge draws to, and the start.
-    RETURNS (Array): (weights,) those with the least loss.
+    centre (Array): (factors,) what the ridge draws to, and the start.
+    weights (Array): (links,) how much each link counts.
+    RETURNS (Array): (factors,) those with the least loss.
     """
 
-    def loss(weights: Array) -> float:
-        logits = features @ weights + offsets
-        return float(
-            np.sum(np.logaddexp(0.0, logits) - right * logits) + ridge / 2 * np.sum((weights - centre) ** 2)
-        )
+    def loss(factors: Array) -> float:
+        logits = features @ factors + offsets
+        losses = weights * (np.logaddexp(0.0, logits) - right * logits)
+        return float(losses.sum() + ridge / 2 * np.sum((factors - centre) ** 2))
 
-    weights = centre
+    factors = centre
     for _ in range(_STEPS):
-        probs = np.exp(-np.logaddexp(0.0, -(features @ weights + offsets)))
-        gradient = features.T @ (probs - right) + ridge * (weights - centre)
-        curvature = (features.T * (probs * (1 - probs))) @ features + ridge * np.eye(len(centre))
+        probs = np.exp(-np.logaddexp(0.0, -(features @ factors + offsets)))
+        gradient = features.T @ (weights * (probs - right)) + ridge * (factors - centre)
+        curvature = (features.T * (weights * probs * (1 - probs))) @ features + ridge * np.eye(len(centre))
         step = np.linalg.solve(curvature, gradient)
-        before = loss(weights)
-        scale = next((0.5**i for i in range(_HALVINGS) if loss(weights - 0.5**i * step) < before), 0.0)
-        weights = weights - scale * step
+        before = loss(factors)
+        scale = next((0.5**i for i in range(_HALVINGS) if loss(factors - 0.5**i * step) < before), 0.0)
+        factors = factors - scale * step
         if np.abs(scale * step).max() < 1e-12:
             break
-    return weights
+    return factors

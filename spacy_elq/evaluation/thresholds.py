@@ -1,6 +1,7 @@
 """Calibration and thresholds, from development questions."""
 
 import warnings
+from collections import Counter
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
 
@@ -102,11 +103,24 @@ def _choose(curve: List[Dict[str, float]], target_precision: Optional[float]) ->
 
 
 def _fit(examples: List[Example]) -> Dict[str, float]:
-    """RETURNS (Dict[str, float]): The calibration of docs that were processed without one."""
-    links = [link for example in examples for link in judge_links(example)]
+    """RETURNS (Dict[str, float]): The calibration of docs that were processed without one. Questions about
+    the same entities count as one: question sets have dozens about some.
+    """
+    judged = [judge_links(example) for example in examples]
+    links = [link for own in judged for link in own]
     scores, right = (np.asarray(column, dtype="float64") for column in zip(*links, strict=True))
-    slope, bias = fit_calibration(np.log(scores), right)
+    keys = [_gold_key(example, place) for place, example in enumerate(examples)]
+    sizes: Counter[Any] = Counter()
+    for key, own in zip(keys, judged, strict=True):
+        sizes[key] += len(own)
+    weights = [1 / sizes[key] for key, own in zip(keys, judged, strict=True) for _ in own]
+    slope, bias = fit_calibration(np.log(scores), right, weights=np.asarray(weights))
     return {"slope": slope, "bias": bias}
+
+
+def _gold_key(example: Example, place: int) -> Any:
+    """RETURNS (Any): Equal for questions about the same entities; one that names none is like no other."""
+    return tuple(sorted(span.kb_id_ for span in gold_spans(example.reference))) or place
 
 
 def _calibrate(row: Dict[str, Any], **calibration: float) -> None:

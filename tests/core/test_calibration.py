@@ -107,6 +107,22 @@ def test_fit_has_the_least_loss():
     assert min(nearby, key=lambda pair: loss(*pair)) == (slope, bias)
 
 
+def test_a_link_that_counts_twice_is_like_two():
+    log_scores, right = np.log([0.9, 0.6, 0.3, 0.2, 0.7]), np.asarray([1, 0, 1, 0, 1])
+    twice = np.asarray([0, 1, 1, 2, 3, 4, 4])
+    expected = fit_calibration(log_scores[twice], right[twice])
+    found = fit_calibration(log_scores, right, weights=np.asarray([1, 2, 1, 1, 2]))
+    assert found == pytest.approx(expected)
+    assert found != pytest.approx(fit_calibration(log_scores, right))
+
+
+def test_weights_count_where_the_slope_is_at_its_least():
+    log_scores, right = np.log([0.9, 0.8, 0.2, 0.1]), np.asarray([0, 0, 1, 1])
+    expected = fit_calibration(log_scores[[0, 1, 2, 2, 3]], right[[0, 1, 2, 2, 3]])
+    assert expected[0] == LEAST_SLOPE
+    assert fit_calibration(log_scores, right, weights=[1, 1, 2, 1]) == pytest.approx(expected)
+
+
 def test_without_links_nothing_changes():
     assert fit_calibration(np.zeros(0), np.zeros(0)) == (1.0, 0.0)
 

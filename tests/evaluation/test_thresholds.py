@@ -284,6 +284,19 @@ def test_calibration_changes_scores_but_not_links(trained_path, gold_path, tmp_p
     assert errors[1] < errors[0]
 
 
+def test_questions_about_the_same_entities_count_as_one(trained_path, gold_path):
+    found = run_chosen(trained_path, gold_path)
+    examples = list({str(sorted(e.kb_id_ for e in x.reference.ents)): x for x in found}.values())
+    named = next(x for x in examples if len(x.reference.ents) and judge_links(x))
+    assert thresholds._fit([*examples, named, named]) == pytest.approx(thresholds._fit(examples))
+    # one that names nothing has no other like it, even with the same text
+    reference = named.reference.copy()
+    reference.spans["gold_links"], reference.ents = [], []
+    nothing = Example(named.predicted, reference)
+    once, twice = ([*examples, *[nothing] * count] for count in (1, 2))
+    assert thresholds._fit(once) != pytest.approx(thresholds._fit(twice))
+
+
 def test_a_precision_is_reached_with_the_most_recall(trained_path, gold_path, tmp_path):
     result = choose_thresholds(str(trained_path), gold_path, output=tmp_path / "chosen", target_precision=0.9)
     rows = threshold_curve(run_chosen(tmp_path / "chosen", gold_path))
