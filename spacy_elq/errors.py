@@ -177,8 +177,9 @@ class Errors:
         'under one or more of the keys "labels", "tags" and "ids".'
     )
     E167 = (
-        "[spacy-elq E167] The indexes {first} and {second} were made with different entity encoders. To "
-        "search them together, encode one of the catalogues again with the encoder of the other."
+        "[spacy-elq E167] The indexes {first} and {second} were made with different entity encoders, or with "
+        "different settings of one (of {second}: {difference}). To search them together, encode one of the "
+        "catalogues again with the encoder and settings of the other."
     )
     E168 = (
         "[spacy-elq E168] The index {path} has no entity with the id {found!r}. To search by name: python -m "
@@ -197,6 +198,16 @@ class Errors:
         "candidates are in ent._.elq_alternatives."
     )
     E166 = "[spacy-elq E166] The id {found} is used twice among the entities to add, expected each once."
+    E182 = "[spacy-elq E182] `find` got {found}, expected a name, such as index.find('jaguar')."
+    E183 = (
+        "[spacy-elq E183] The entity {found} cannot be removed: the folder of the index that has it, {path}, "
+        "is not writable. Nothing was removed. Use a copy of this index: python -m spacy elq index {path} "
+        "COPY"
+    )
+    E184 = (
+        "[spacy-elq E184] The index {path} has no entity with the name {found!r} or a similar spelling. To "
+        "search by id: python -m spacy elq show {path} ID"
+    )
 
     # Data sets and commands
     E040 = "[spacy-elq E040] {path}, {where}: {problem}: {found}"
