@@ -410,6 +410,19 @@ class Errors:
         "[spacy-elq E139] The index {path} has vectors of width {found}, but the knowledge base was saved "
         "with one of width {expected}. Use the index that the pipeline was trained with."
     )
+    E185 = (
+        "[spacy-elq E185] {work} would be the folder for what is not finished, but it has other files and no "
+        "file {marker!r}: it is not that of an interrupted run. Nothing was changed. Rename it, or choose "
+        "another output."
+    )
+    E186 = (
+        "[spacy-elq E186] Another process is making a catalogue in {work}. Wait until it is done, or choose "
+        "another output."
+    )
+    E187 = (
+        "[spacy-elq E187] {path} is a pipe or a device, expected a file: a catalogue from a dump is written "
+        "beside it first, so that an interrupted run can be continued."
+    )
 
     # Files
     E140 = "[spacy-elq E140] {path} is a folder, expected a file. {hint}"
@@ -476,6 +489,10 @@ class Warnings:
     W003 = (
         "[spacy-elq W003] The back end has {lists} lists, but there are only {count} vectors; FAISS wants "
         "{wanted}. IVF{fitting} would fit this catalogue."
+    )
+    W080 = (
+        "[spacy-elq W080] {path}: the column {column!r} is ignored. Did you mean `{field}`? To read it: "
+        "--{field} {column!r}"
     )
 
 
