@@ -104,8 +104,7 @@ def _working(work: Path) -> Iterator[None]:
 
 def _remove(work: Path) -> None:
     """Remove our files, and the folder if it has no others."""
-    settings = [work / SETTINGS, work / f"{SETTINGS}{_NEW}"]
-    for path in [*_files(work, ENTITIES, SUBCLASSES), *settings, work / LOCK, work / MARKER]:
+    for path in [*_files(work, ENTITIES, SUBCLASSES), work / SETTINGS, work / LOCK, work / MARKER]:
         path.unlink(missing_ok=True)
     with suppress(OSError):
         work.rmdir()
