@@ -6,13 +6,15 @@ from difflib import get_close_matches
 from numbers import Integral, Real
 from pathlib import Path
 from reprlib import Repr
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Set, Union
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Set, Union
 
 from .errors import ELQError, Errors, Warnings
+from .files import check_file
 from .types import Entity
 
 PUBLISHED_IDS = ("wikidata", "title", "curid")
 FIELDS = ("id", "title", "description", "aliases", "label", "tags", "ids", "popularity")
+_EXPECTED = "Expected a catalogue in JSONL."
 # a value in a message: what is too long or too deep becomes "..."
 _show = Repr()
 _show.maxstring = _show.maxother = 80
@@ -30,8 +32,7 @@ def read_catalogue(path: Union[str, Path], *, ids: str = "wikidata") -> Iterator
     RAISES (ELQError): With the line number, for what is not a catalogue.
     """
     path = Path(path)
-    if not path.is_file():
-        raise ELQError(Errors.E022.format(path=path, hint="Expected a catalogue in JSONL."))
+    check_file(path, _EXPECTED)
     if ids not in PUBLISHED_IDS:
         expected = f"one of {', '.join(PUBLISHED_IDS)}"
         raise ELQError(Errors.E002.format(setting="ids", name="catalogue", value=ids, expected=expected))
@@ -56,27 +57,40 @@ def read_catalogue(path: Union[str, Path], *, ids: str = "wikidata") -> Iterator
 
 def count_entities(path: Union[str, Path]) -> int:
     """RETURNS (int): The number of entities in a catalogue, without parsing them."""
+    check_file(Path(path), _EXPECTED)
     if not Path(path).is_file():
-        raise ELQError(Errors.E022.format(path=path, hint="Expected a catalogue in JSONL."))
+        problem = "it is needed twice, and a pipe or device can be read only once"
+        raise ELQError(Errors.E023.format(path=path, problem=problem, hint="Write it to a file first."))
     with Path(path).open("rb") as file_:
         return sum(1 for line in file_ if line.strip())
+
+
+def check_entities(records: Iterable[Any]) -> List[Entity]:
+    """RETURNS (List[Entity]): An entity for each record that a program gives; see `check_entity`. An unknown
+    field is named once.
+    """
+    warned: Set[str] = set()
+    return [check_entity(record, f"entity {i}", warned=warned) for i, record in enumerate(records, 1)]
 
 
 def check_entity(record: Any, where: str, *, warned: Optional[Set[str]] = None) -> Entity:
     """Make an entity from a record that anyone may have written.
 
-    record (Any): Expected to be a dict with the fields of the catalogue; lists may be tuples.
+    record (Any): Expected to be an `Entity`, or a dict with the fields of the catalogue; lists may be tuples.
     where (str): Where the record is from, for messages, such as "entities.jsonl, line 3" or "entity 3".
     warned (Optional[Set[str]]): Unknown fields that were warned of already; new ones are added. Pass the
         same set for all records, so that each field is named once.
-    RETURNS (Entity): The entity. Fields that are None are left at their defaults.
+    RETURNS (Entity): The entity, of built-in types only. Fields that are None are left at their defaults.
     RAISES (ELQError): With what was found and what was expected.
     """
+    if isinstance(record, Entity):
+        record = {name: getattr(record, name) for name in FIELDS}
     if not isinstance(record, dict):
         raise _error(where, "expected a dict with the fields of an entity", _show.repr(record))
     _check_texts(record, where)
     _check_lists(record, where)
-    entity = entity_from_dict({**record, "popularity": _check_popularity(record, where)})
+    plain = {key: _to_plain(record.get(key)) for key in FIELDS}
+    entity = entity_from_dict({**plain, "popularity": _check_popularity(record, where)})
     try:
         "".join(_texts(entity)).encode("utf8")
     except UnicodeEncodeError as err:
@@ -84,6 +98,22 @@ def check_entity(record: Any, where: str, *, warned: Optional[Set[str]] = None) 
         raise _error(where, problem, ascii(err.object[err.start : err.end])) from None
     _warn_unknown(record, where, set() if warned is None else warned)
     return entity
+
+
+def plain_text(value: Any) -> Any:
+    """RETURNS (Any): The text of a string whose type is a kind of `str`, such as that of numpy or of an enum;
+    anything else as it is.
+    """
+    return str.__str__(value) if isinstance(value, str) else value
+
+
+def _to_plain(value: Any) -> Any:
+    """RETURNS (Any): A checked value with texts of the type `str`."""
+    if isinstance(value, (list, tuple)):
+        return tuple(map(plain_text, value))
+    if isinstance(value, dict):
+        return {plain_text(key): plain_text(own) for key, own in value.items()}
+    return plain_text(value)
 
 
 def _texts(entity: Entity) -> List[str]:
@@ -169,7 +199,8 @@ def _check_popularity(record: Mapping[str, Any], where: str) -> float:
     is_number = isinstance(value, Real) and not isinstance(value, bool)
     if not is_number or not 0 <= value < 1e15:
         raise _error(where, "`popularity` must be a number, at least 0", _show.repr(value))
-    return int(value) if isinstance(value, Integral) else float(value)
+    # a database has no minus zero
+    return int(value) if isinstance(value, Integral) else float(value) + 0.0
 
 
 def _warn_unknown(record: Mapping[str, Any], where: str, warned: Set[str]) -> None:

@@ -182,8 +182,9 @@ class Errors:
         'under one or more of the keys "labels", "tags" and "ids".'
     )
     E167 = (
-        "[spacy-elq E167] The indexes {first} and {second} were made with different entity encoders. To "
-        "search them together, encode one of the catalogues again with the encoder of the other."
+        "[spacy-elq E167] The indexes {first} and {second} were made with different entity encoders, or with "
+        "different settings of one (of {second}: {difference}). To search them together, encode one of the "
+        "catalogues again with the encoder and settings of the other."
     )
     E168 = (
         "[spacy-elq E168] The index {path} has no entity with the id {found!r}. To search by name: python -m "
@@ -202,6 +203,16 @@ class Errors:
         "candidates are in ent._.elq_alternatives."
     )
     E166 = "[spacy-elq E166] The id {found} is used twice among the entities to add, expected each once."
+    E182 = "[spacy-elq E182] `find` got {found}, expected a name, such as index.find('jaguar')."
+    E183 = (
+        "[spacy-elq E183] The entity {found} cannot be removed: the folder of the index that has it, {path}, "
+        "is not writable. Nothing was removed. Use a copy of this index: python -m spacy elq index {path} "
+        "COPY"
+    )
+    E184 = (
+        "[spacy-elq E184] The index {path} has no entity with the name {found!r} or a similar spelling. To "
+        "search by id: python -m spacy elq show {path} ID"
+    )
 
     # Data sets and commands
     E040 = "[spacy-elq E040] {path}, {where}: {problem}: {found}"
@@ -404,6 +415,19 @@ class Errors:
         "[spacy-elq E139] The index {path} has vectors of width {found}, but the knowledge base was saved "
         "with one of width {expected}. Use the index that the pipeline was trained with."
     )
+    E185 = (
+        "[spacy-elq E185] {work} would be the folder for what is not finished, but it has other files and no "
+        "file {marker!r}: it is not that of an interrupted run. Nothing was changed. Rename it, or choose "
+        "another output."
+    )
+    E186 = (
+        "[spacy-elq E186] Another process is making a catalogue in {work}. Wait until it is done, or choose "
+        "another output."
+    )
+    E187 = (
+        "[spacy-elq E187] {path} is a pipe or a device, expected a file: a catalogue from a dump is written "
+        "beside it first, so that an interrupted run can be continued."
+    )
 
     # Files
     E140 = "[spacy-elq E140] {path} is a folder, expected a file. {hint}"
@@ -470,6 +494,10 @@ class Warnings:
     W003 = (
         "[spacy-elq W003] The back end has {lists} lists, but there are only {count} vectors; FAISS wants "
         "{wanted}. IVF{fitting} would fit this catalogue."
+    )
+    W080 = (
+        "[spacy-elq W080] {path}: the column {column!r} is ignored. Did you mean `{field}`? To read it: "
+        "--{field} {column!r}"
     )
 
 

@@ -1,5 +1,8 @@
+import enum
 import json
+import os
 import re
+import threading
 import unicodedata
 import warnings
 
@@ -8,7 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spacy_elq.catalogue import check_entity, count_entities, entity_from_dict, entity_to_dict, read_catalogue
+from spacy_elq.catalogue import (
+    check_entities,
+    check_entity,
+    count_entities,
+    entity_from_dict,
+    entity_to_dict,
+    plain_text,
+    read_catalogue,
+)
 from spacy_elq.errors import ELQError
 from spacy_elq.names import entity_names, find_words, normalize_name, skeleton
 from spacy_elq.types import Entity
@@ -145,9 +156,24 @@ def test_a_missing_file_is_an_error_that_names_it(tmp_path):
     assert str(path) in str(error.value)
 
 
-def test_a_folder_is_not_a_catalogue(tmp_path):
-    with pytest.raises(ELQError, match="File not found"):
-        list(read_catalogue(tmp_path))
+@pytest.mark.parametrize("use", [count_entities, lambda path: list(read_catalogue(path))])
+def test_a_folder_and_a_loop_of_links_are_not_a_catalogue(tmp_path, use):
+    with pytest.raises(ELQError, match=r"E140.*expected a file"):
+        use(tmp_path)
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    with pytest.raises(OSError, match="loop"):
+        use(tmp_path / "loop")
+
+
+def test_a_pipe_can_be_read_but_not_twice(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=lambda: pipe.write_text(GOOD))
+    writer.start()
+    assert [entity.id for entity in read_catalogue(pipe)] == ["E1"]
+    writer.join()
+    with pytest.raises(ELQError, match=r"E023.*read only once.*Write it to a file"):
+        count_entities(pipe)
 
 
 def test_an_unknown_field_is_ignored_and_named_once(write):
@@ -223,6 +249,71 @@ def test_a_dict_with_an_unknown_field_warns_once_for_all():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         check_entity({"id": "E2", "title": "Roma", "alias": object()}, "entity 2", warned=warned)
+
+
+def test_a_field_that_is_unknown_in_many_records_is_named_once():
+    given = [{"id": f"E{i}", "title": "Rome", "descripton": "A city."} for i in range(5)]
+    with pytest.warns(UserWarning, match="W007.*entity 1.*Did you mean `description`") as warned:
+        assert [entity.id for entity in check_entities(given)] == ["E0", "E1", "E2", "E3", "E4"]
+    assert len(warned) == 1
+
+
+class Kind(str, enum.Enum):
+    PRODUCT = "PRODUCT"
+
+
+@pytest.mark.parametrize("as_entity", [False, True])
+def test_an_entity_has_built_in_types_only(as_entity):
+    given = {
+        "id": np.str_("E1"),
+        "title": np.str_("Rome"),
+        "description": np.str_("A city."),
+        "aliases": [np.str_("Roma")],
+        "label": Kind.PRODUCT,
+        "tags": (Kind.PRODUCT,),
+        "ids": {np.str_("wikidata"): np.str_("Q220")},
+        "popularity": np.float64(2.5),
+    }
+    found = check_entity(Entity(**given) if as_entity else given, "entity 1")
+    expected = Entity("E1", "Rome", "A city.", ("Roma",), "PRODUCT", {"wikidata": "Q220"}, 2.5, ("PRODUCT",))
+    assert repr(found) == repr(expected)
+    types = {type(text) for text in [found.id, found.label, *found.aliases, *found.tags, *found.ids]}
+    assert (types, type(found.popularity)) == ({str}, float)
+
+
+def test_what_is_no_text_stays_as_it_is():
+    assert [plain_text(value) for value in (None, 7, b"x")] == [None, 7, b"x"]
+
+
+def test_minus_zero_is_zero():
+    assert str(check_entity({"id": "E1", "title": "Rome", "popularity": -0.0}, "").popularity) == "0.0"
+
+
+@pytest.mark.parametrize(
+    ("entity", "message"),
+    [
+        (Entity(5, "Rome"), "`id` must be a string that is not empty. Found: 5"),
+        (Entity("", "Rome"), "`id` must be"),
+        (Entity("E1", ""), "`title` must be"),
+        (Entity("E1", None), "`title` must be"),
+        (Entity("E1", "Rome", 7), "`description` must be a string"),
+        (Entity("E1", "Rome", aliases="abc"), "`aliases` must be a list of strings. Found: 'abc'"),
+        (Entity("E1", "Rome", ids={"a": 1}), "`ids` must map names to strings"),
+        (Entity("E1", "Rome", popularity=float("inf")), "`popularity` must be a number"),
+        (Entity("E1", "Rome", popularity=float("nan")), "`popularity` must be a number"),
+        (Entity("E1", "Rome", popularity=-5), "`popularity` must be a number"),
+        (Entity("E1", "Rome \ud800"), "text that is not valid Unicode"),
+    ],
+)
+def test_an_entity_is_checked_like_a_dict(entity, message):
+    with pytest.raises(ELQError, match=r"E020.*entity 2: ") as error:
+        check_entities([Entity("E0", "Paris"), entity])
+    assert message in str(error.value)
+
+
+def test_fields_of_an_entity_that_are_none_have_their_defaults():
+    given = Entity("E1", "Rome", None, None, None, None, None, None)
+    assert check_entity(given, "entity 1") == Entity("E1", "Rome")
 
 
 def test_null_is_the_same_as_absent(write):

@@ -30,9 +30,7 @@ def add_cli(
 
     index = EntityIndex.open(index_path)
     entities = list(read_catalogue(catalogue))
-    before = len(index)
     made_by = open_encoder(index.meta["encoder"], index.path, name=encoder)
-    count = index.add(entities, made_by, batch_size=batch_size)
-    new = len(index) - before
-    msg.good(f"{index_path}: {new} entities added, {count - new} replaced; {len(index)} in all")
+    added = index.put(entities, made_by, batch_size=batch_size)
+    msg.good(f"{index_path}: {added.new} entities added, {added.replaced} replaced; {len(index)} in all")
     index.close()

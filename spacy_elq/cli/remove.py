@@ -25,6 +25,8 @@ def remove_cli(
     unknown = [id_ for id_ in ids if id_ not in index]
     count = index.remove(ids)
     if unknown:
-        msg.warn(f"Not in the index: {', '.join(unknown[:10])}")
+        # what a terminal sends may be no text
+        shown = ", ".join(unknown[:10]).encode("utf8", "backslashreplace").decode("utf8")
+        msg.warn(f"Not in the index: {shown}")
     msg.good(f"{index_path}: {count} entities removed, {len(index)} left")
     index.close()

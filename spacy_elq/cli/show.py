@@ -30,6 +30,8 @@ def show_cli(
         raise ELQError(Errors.E168.format(path=index_path, found=id_))
     else:
         found = [index[id_]] if id_ is not None else index.find(str(name))
+        if not found:
+            raise ELQError(Errors.E184.format(path=index_path, found=name))
         shown = [entity_to_dict(entity) for entity in found]
     for record in shown:
         typer.echo(json.dumps(record, ensure_ascii=False))

@@ -16,7 +16,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Op
 
 import numpy as np
 
-from ..catalogue import entity_from_dict, entity_to_dict
+from ..catalogue import entity_from_dict, entity_to_dict, plain_text
 from ..errors import ELQError, Errors
 from ..names import entity_names, hash_text, normalize_name, skeleton
 from ..types import Array, Entity
@@ -45,6 +45,13 @@ _SUM = 2**62
 # the fields of an entity that have a column of their own
 _COLUMNS = {"id", "title", "label", "popularity"}
 _to_json = json.JSONEncoder(ensure_ascii=False).encode
+# the keys of each entity of `changes` in the table of names, 8 bytes each, so that opening an index need not
+# compute them. A database that an earlier version of spacy-elq wrote gets the table with its next change
+_CHANGED_NAMES = """
+CREATE TABLE IF NOT EXISTS changed_names (
+  position INTEGER PRIMARY KEY, keys BLOB NOT NULL, digest INTEGER NOT NULL
+)
+"""
 SCHEMA = f"""
 PRAGMA application_id = {_APPLICATION};
 PRAGMA user_version = {FORMAT};
@@ -66,6 +73,7 @@ CREATE TABLE tags (tag TEXT, position INTEGER, PRIMARY KEY (tag, position)) WITH
 CREATE TABLE changes (position INTEGER PRIMARY KEY, vector BLOB NOT NULL, digest INTEGER NOT NULL);
 CREATE TABLE removed (position INTEGER PRIMARY KEY, version INTEGER NOT NULL);
 CREATE TABLE shards (first INTEGER PRIMARY KEY);
+{_CHANGED_NAMES};
 """
 _INDEXES = """
 CREATE UNIQUE INDEX IF NOT EXISTS entity_ids ON entities (id);
@@ -220,10 +228,11 @@ class Database:
 
     def positions(self, ids: Sequence[str]) -> Array:
         """RETURNS (Array): (ids,) the position of each id, or -1."""
+        texts = [plain_text(id_) for id_ in ids]
         with self.reading() as connection:
             statement = "SELECT id, position FROM entities WHERE id IN ({})"
-            found = dict(row for part in _in_parts(connection, statement, ids) for row in part)
-        return np.asarray([found.get(id_, -1) for id_ in ids], dtype="int64")
+            found = dict(row for part in _in_parts(connection, statement, texts) for row in part)
+        return np.asarray([found.get(text, -1) for text in texts], dtype="int64")
 
     def all_positions(self, *, first: int = 0) -> Array:
         """RETURNS (Array): Ascending positions of the entities, from `first` on."""
@@ -393,14 +402,15 @@ class Database:
             self.set_array("names", NameFilter.build(np.asarray(keys)).bits)
         return digest.hexdigest()[:16]
 
-    def add(self, entities: Sequence[Entity], vectors: Array) -> None:
+    def add(self, entities: Sequence[Entity], vectors: Array) -> int:
         """Add entities, or replace those whose ids are there: in one transaction.
 
         vectors (Array): (entities, width) float32.
+        RETURNS (int): How many took the place of others.
         """
         with self.writing() as connection:
             state = self.counters()
-            self.remove([entity.id for entity in entities])
+            replaced = self.remove([entity.id for entity in entities])
             after = self.counters()
             rows = [
                 _to_row(state.next + i, x, _to_texts(entity_to_dict(x))[1]) for i, x in enumerate(entities)
@@ -410,8 +420,11 @@ class Database:
             changes = [(r[0], own, _digest(r[0], own)) for r, own in zip(rows, data, strict=True)]
             connection.executemany("INSERT INTO changes VALUES (?, ?, ?)", changes)
             for row, entity in zip(rows, entities, strict=True):
-                names = [(key, row[0]) for key in _name_table_keys(entity)]
+                keys = name_keys(entity)
+                names = [(key, row[0]) for key in keys.tolist()]
                 connection.executemany("INSERT INTO names VALUES (?, ?)", names)
+                changed = (row[0], keys.tobytes(), _digest(row[0], keys.tobytes()))
+                connection.execute("INSERT INTO changed_names VALUES (?, ?, ?)", changed)
                 connection.executemany(
                     "INSERT INTO tags VALUES (?, ?)", [(tag, row[0]) for tag in sorted(set(entity.tags))]
                 )
@@ -424,6 +437,7 @@ class Database:
                     (after.total + sum(row[-1] for row in rows)) % _SUM,
                 ],
             )
+        return replaced
 
     def remove(self, ids: Sequence[str]) -> int:
         """Remove the entities with these ids, those that are there.
@@ -431,6 +445,7 @@ class Database:
         RETURNS (int): How many there were.
         """
         with self.writing() as connection:
+            connection.execute(_CHANGED_NAMES)
             state = self.counters()
             positions = self.positions(list(dict.fromkeys(ids)))
             positions = positions[positions >= 0].tolist()
@@ -440,6 +455,7 @@ class Database:
             sums = connection.execute(f"SELECT digest FROM entities WHERE {inside}", wanted).fetchall()
             connection.execute(f"DELETE FROM entities WHERE {inside}", wanted)
             connection.execute(f"DELETE FROM changes WHERE {inside}", wanted)
+            connection.execute(f"DELETE FROM changed_names WHERE {inside}", wanted)
             for position, entity in zip(positions, entities, strict=True):
                 names = [(key, position) for key in _name_table_keys(entity)]
                 connection.executemany("DELETE FROM names WHERE key = ? AND position = ?", names)
@@ -465,6 +481,22 @@ class Database:
         positions = np.asarray([row[0] for row in rows], dtype="int64")
         return positions, b"".join(row[1] for row in rows)
 
+    def read_changed_names(self, positions: Sequence[int], *, first: int) -> Array:
+        """RETURNS (Array): What the table of names has for entities that were added, which `read_changes`
+        returned. It is computed for those that an earlier version of spacy-elq has added.
+        """
+        rows: List[Tuple[int, bytes]] = []
+        with self.reading() as connection:
+            if _has_changed_names(connection):
+                statement = "SELECT position, keys FROM changed_names WHERE position >= ?"
+                rows = connection.execute(statement, [first]).fetchall()
+            missing = sorted(set(positions) - {row[0] for row in rows})
+            keys = b"".join(row[1] for row in rows)
+            if len(keys) % 8:
+                raise Damaged(self.path, "has changes that do not fit its entities")
+            computed = [name_keys(entity) for entity in self.get_all(missing)]
+        return np.concatenate([np.frombuffer(keys, dtype="int64"), *computed])
+
     def are_changes_whole(self) -> bool:
         """RETURNS (bool): Whether the vectors of changes are what was written."""
         with self.reading() as connection:
@@ -477,7 +509,9 @@ class Database:
     def forget_changes(self, state: Counters) -> None:
         """Drop the list of changes up to a state: files now have them."""
         with self.writing() as connection:
-            connection.execute("DELETE FROM changes WHERE position < ?", [state.next])
+            connection.execute(_CHANGED_NAMES)
+            for table in ("changes", "changed_names"):
+                connection.execute(f"DELETE FROM {table} WHERE position < ?", [state.next])
             connection.execute("DELETE FROM removed WHERE version <= ?", [state.version])
             connection.execute("UPDATE counters SET version = version + 1")
 
@@ -509,6 +543,8 @@ def check_database(database: Database) -> List[str]:
         problems += _check_rows(connection, "meta", "key, value")
         problems += _check_rows(connection, "arrays", "key, data")
         problems += _check_rows(connection, "changes", "position, vector")
+        if _has_changed_names(connection):
+            problems += _check_rows(connection, "changed_names", "position, keys")
         problems += _check_entities(database, connection)
         problems += _check_changes(database, connection) if not problems else []
     return problems
@@ -608,13 +644,28 @@ class NameFilter:
         return np.stack([keys, keys >> 31]) & (8 * len(self.bits) - 1)
 
 
+def _has_changed_names(connection: Connection) -> bool:
+    """RETURNS (bool): Whether a database has the table of what names its changes have."""
+    statement = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'changed_names'"
+    return bool(connection.execute(statement).fetchone()[0])
+
+
 def _in_parts(connection: Connection, statement: str, texts: Sequence[str]) -> Iterator[List[Tuple]]:
     """YIELDS (List[Tuple]): The rows of a statement with `IN ({})`, for a part of the texts at a time. They
     are not passed as JSON, which loses what is behind a null character.
     """
     for begin in range(0, len(texts), _PARAMETERS):
-        part = list(texts[begin : begin + _PARAMETERS])
+        # what cannot be stored is nowhere
+        part = [text for text in texts[begin : begin + _PARAMETERS] if _can_be_stored(text)]
         yield connection.execute(statement.format(", ".join("?" * len(part))), part).fetchall()
+
+
+def _can_be_stored(text: Any) -> bool:
+    """RETURNS (bool): Whether there is UTF-8 for a text: not for half of a surrogate pair."""
+    try:
+        return not isinstance(text, str) or text.isascii() or bool(text.encode("utf8"))
+    except UnicodeEncodeError:
+        return False
 
 
 def name_keys(entity: Entity) -> Array:
@@ -645,8 +696,12 @@ def _to_texts(record: Dict[str, Any]) -> Tuple[str, str]:
 
 
 def _to_row(position: int, entity: Entity, rest: str) -> Tuple:
-    """RETURNS (Tuple): The row of an entity, of which `rest` has the fields without a column."""
-    row = (position, entity.id, entity.title, entity.label, float(entity.popularity), rest)
+    """RETURNS (Tuple): The row of an entity, of which `rest` has the fields without a column.
+
+    RAISES (TypeError): If a text is something else: it would be read back as another value than was written.
+    """
+    texts = (str.__str__(text) for text in (entity.id, entity.title, entity.label))
+    row = (position, *texts, float(entity.popularity) + 0.0, rest)
     return (*row, _digest(*row))
 
 

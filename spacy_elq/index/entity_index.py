@@ -2,13 +2,27 @@
 
 import threading
 import warnings
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+    Union,
+)
 
 import numpy as np
 
+from ..catalogue import check_entities
 from ..core.similarity import Prior
 from ..errors import ELQError, Errors, Warnings, describe_difference
 from ..types import Array, Encoder, Entity
@@ -26,6 +40,18 @@ _QUERIES_AT_ONCE = 128
 COMPACT_SHARE, COMPACT_FROM = 0.02, 1000
 _TRIES = 100
 _KNOWN_SUBSETS = 64
+Record = Union[Entity, Mapping[str, Any]]
+
+
+class Added(NamedTuple):
+    """What became of entities that were added.
+
+    new (int): How many have ids that were not there.
+    replaced (int): How many took the place of others.
+    """
+
+    new: int
+    replaced: int
 
 
 class EntityIndex:
@@ -57,6 +83,8 @@ class EntityIndex:
         """
         path = Path(path).absolute()
         if not (path / DATABASE).is_file():
+            with suppress(FileNotFoundError, NotADirectoryError):
+                path.stat()  # of links that point to each other, it says so
             message = Errors.E032 if (path / "meta.json").is_file() else Errors.E030
             raise ELQError(message.format(path=path))
         index = cls(path, Database.open(path / DATABASE))
@@ -165,6 +193,11 @@ class EntityIndex:
         return [self.path]
 
     @property
+    def is_read_only(self) -> bool:
+        """RETURNS (bool): Whether it cannot be changed, because its folder is not writable."""
+        return self._database.connections.is_read_only
+
+    @property
     def width(self) -> int:
         """RETURNS (int): The length of an entity vector."""
         with self.reading() as view:
@@ -244,6 +277,7 @@ class EntityIndex:
         """RETURNS (List[Entity]): The entities with a name, or with a similar spelling if there is none, most
         popular first.
         """
+        check_name(name)
         with self.reading() as view:
             _, positions, degrees = self.match_names([name], within=within)
             order = np.lexsort((positions, -view.take_popularity(positions), -degrees))
@@ -355,26 +389,32 @@ class EntityIndex:
 
     # ------------------------------------------------------------------ changes
 
-    def add(self, entities: Iterable[Entity], encoder: Encoder, *, batch_size: int = 64) -> int:
+    def add(self, entities: Iterable[Record], encoder: Encoder, *, batch_size: int = 64) -> int:
         """Add entities, or replace those whose ids are there. All of them are there when this returns, for
         every process that has the index open, or none is.
 
-        entities (Iterable[Entity]): Each id once.
+        entities (Iterable[Record]): Entities, or records of a catalogue; each id once.
         encoder (Encoder): The encoder of the index.
         RETURNS (int): How many there are.
         """
-        entities = list(entities)
-        if not entities:
-            return 0
-        ids = [entity.id for entity in entities]
+        return sum(self.put(entities, encoder, batch_size=batch_size))
+
+    def put(self, entities: Iterable[Record], encoder: Encoder, *, batch_size: int = 64) -> Added:
+        """Add or replace entities, see `add`.
+
+        RETURNS (Added): How many are new, and how many took the place of others.
+        """
+        checked = check_entities(entities)
+        if not checked:
+            return Added(0, 0)
+        ids = [entity.id for entity in checked]
         if len(set(ids)) < len(ids):
             twice = next(id_ for id_ in ids if ids.count(id_) > 1)
             raise ELQError(Errors.E166.format(found=repr(twice)))
         self.check_encoder(encoder)
-        vectors = encoder.encode(entities, batch_size=batch_size)
-        self._database.add(entities, vectors)
+        replaced = self._database.add(checked, encoder.encode(checked, batch_size=batch_size))
         self._compact_if_due()
-        return len(entities)
+        return Added(len(checked) - replaced, replaced)
 
     def remove(self, ids: Iterable[str]) -> int:
         """Remove entities, in one transaction.
@@ -419,6 +459,12 @@ class EntityIndex:
             pass  # another process does it
         except ELQError as err:
             warnings.warn(Warnings.W009.format(path=self.path, problem=err), stacklevel=3)
+
+
+def check_name(name: Any) -> None:
+    """RAISES (ELQError): If a name to look for is no text."""
+    if not isinstance(name, str):
+        raise ELQError(Errors.E182.format(found=repr(name)))
 
 
 def _find_shared(database: Database, other: Database) -> Array:

@@ -1,6 +1,7 @@
 """Several indexes of one encoder as one catalogue."""
 
 import functools
+import logging
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -9,12 +10,13 @@ from typing import Any, Dict, Iterable, Iterator, List, Sequence, Tuple, Union
 import numpy as np
 
 from ..core.similarity import Prior
-from ..errors import ELQError, Errors
+from ..errors import ELQError, Errors, describe_difference
 from ..types import Array, Encoder, Entity
 from .database import SPELLING
-from .entity_index import EntityIndex
+from .entity_index import Added, EntityIndex, Record, check_name
 from .search import add_named, best_candidates
 
+logger = logging.getLogger("spacy")
 # a position is that of the entity in its index, plus this many times the number of the index
 _STRIDE = 1 << 40
 # how well a text matches a name other than the title, so that all ways to match can be told apart
@@ -31,7 +33,9 @@ class EntityIndexes:
         first = indexes[0]
         for index in indexes[1:]:
             if index.stamp["encoder"] != first.stamp["encoder"]:
-                raise ELQError(Errors.E167.format(first=first.path, second=index.path))
+                difference = describe_difference(index.meta["encoder"], first.meta["encoder"])
+                places = {"first": first.path, "second": index.path}
+                raise ELQError(Errors.E167.format(difference=difference, **places))
         self._indexes = list(indexes)
         for i, index in enumerate(self._indexes):
             index._later = self._indexes[i + 1 :]
@@ -130,6 +134,7 @@ class EntityIndexes:
 
     def find(self, name: str, *, within: Any = None) -> List[Entity]:
         """RETURNS (List[Entity]): The entities with a name, those of the last index first."""
+        check_name(name)
         with self.reading():
             _, positions, degrees = self.match_names([name], within=within)
             order = np.lexsort((positions, -self.popularity_at(positions), -degrees, -(positions // _STRIDE)))
@@ -216,24 +221,46 @@ class EntityIndexes:
                 popularity_at=self.popularity_at,
             )
 
-    def add(self, entities: Iterable[Entity], encoder: Encoder, *, batch_size: int = 64) -> int:
+    def add(self, entities: Iterable[Record], encoder: Encoder, *, batch_size: int = 64) -> int:
         """Add entities to the last index; see `EntityIndex.add`."""
         return self._indexes[-1].add(entities, encoder, batch_size=batch_size)
 
-    def remove(self, ids: Iterable[str]) -> int:
-        """Remove entities from every index that has them: none comes back that was hidden.
+    def put(self, entities: Iterable[Record], encoder: Encoder, *, batch_size: int = 64) -> Added:
+        """Add entities to the last index; see `EntityIndex.put`."""
+        return self._indexes[-1].put(entities, encoder, batch_size=batch_size)
 
+    def remove(self, ids: Iterable[str]) -> int:
+        """Remove entities from every index that has them: none comes back that was hidden. The other indexes
+        are not changed, and may be read-only.
+
+        It is one transaction per index, from the first to the last. If one fails, such as for a full disk,
+        the later ones are not changed, and so what they have is still there: remove the same ids again.
+
+        ids (Iterable[str]): Their ids; unknown ones are ignored.
         RETURNS (int): How many entities there are less.
+        RAISES (ELQError): If one of the indexes that have them is read-only. Nothing is removed then.
         """
-        ids = list(ids)
-        before = len(self)
-        for index in self._indexes:
-            index.remove(ids)
-        return before - len(self)
+        ids = list(dict.fromkeys(ids))
+        with self.reading():
+            # also of those that a later index hides
+            have = np.asarray([index._database.positions(ids) >= 0 for index in self._indexes])
+        for index, has in zip(self._indexes, have, strict=True):
+            if has.any() and index.is_read_only:
+                found = repr(ids[int(has.argmax())])
+                raise ELQError(Errors.E183.format(found=found, path=index.path))
+        for index, has in zip(self._indexes, have, strict=True):
+            if has.any():
+                index.remove(ids)
+        return int(have.any(axis=0).sum())
 
     def compact(self, *, force: bool = False, progress: bool = False) -> bool:
-        """Fold changes into the files of each index; see `EntityIndex.compact`."""
-        done = [index.compact(force=force, progress=progress) for index in self._indexes]
+        """Fold changes into the files of each index that is not read-only; see `EntityIndex.compact`."""
+        done = []
+        for index in self._indexes:
+            if index.is_read_only:
+                logger.info("%s is read-only and was not compacted", index.path)
+            else:
+                done.append(index.compact(force=force, progress=progress))
         return any(done)
 
     def check_encoder(self, encoder: Encoder) -> None:

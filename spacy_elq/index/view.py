@@ -11,7 +11,7 @@ from ..errors import Errors
 from ..types import Array
 from .backend import FaissBackend
 from .connections import Damaged
-from .database import Counters, Database, NameFilter, Seen, name_keys
+from .database import Counters, Database, NameFilter, Seen
 from .files import SEARCH, VECTORS, find_files
 from .vectors import Vectors
 
@@ -244,8 +244,7 @@ def _load_changes(database: Database, counters: Counters, before: View) -> View:
     added = np.frombuffer(data, dtype="float32").reshape(-1, before.width)
     removed = database.read_removed(after=before.counters.version)
     if len(positions):
-        for entity in database.get_all(positions.tolist()):
-            before.base.names.add(name_keys(entity))
+        before.base.names.add(database.read_changed_names(positions.tolist(), first=first))
         before = replace(
             before,
             changed=np.concatenate([before.changed, positions]),

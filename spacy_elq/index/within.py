@@ -5,6 +5,7 @@ from typing import Any, Mapping, Optional, Tuple
 
 import numpy as np
 
+from ..catalogue import plain_text
 from ..errors import ELQError, Errors
 from ..types import Array
 from .backend import Among
@@ -40,7 +41,7 @@ class Within:
             is_list = isinstance(values, (list, tuple, set, frozenset))
             if not is_list or not all(isinstance(value, str) for value in values):
                 raise ELQError(Errors.E165.format(found=repr(conditions)))
-        made = tuple(sorted((kind, tuple(sorted(set(values)))) for kind, values in given.items()))
+        made = tuple(sorted((kind, tuple(sorted(set(map(plain_text, own))))) for kind, own in given.items()))
         return cls(made) if made else None
 
     def __and__(self, other: "Within") -> "Within":

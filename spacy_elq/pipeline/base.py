@@ -35,7 +35,6 @@ from spacy.training import Example
 from spacy.vocab import Vocab
 from thinc.api import Model
 
-from ..catalogue import check_entity
 from ..core.decode import (
     NIL_POSITION,
     Decoder,
@@ -80,7 +79,6 @@ class IndexedLinker(HasSettings, ScoresLinks, TrainablePipe):
     prior: Prior
     decoder: Decoder
     loss: Loss
-    index: Optional[AnyIndex]
     bundled: bool
 
     def __init__(
@@ -102,7 +100,7 @@ class IndexedLinker(HasSettings, ScoresLinks, TrainablePipe):
         self.model = model
         self.negatives = negatives
         self.scorer = scorer
-        self.index = None
+        self._index: Optional[AnyIndex] = None
         self.bundled = False
         self._encoder: Optional[Encoder] = None
         # that of the pipeline, once it has joined one
@@ -114,6 +112,22 @@ class IndexedLinker(HasSettings, ScoresLinks, TrainablePipe):
         self.remember_config()
 
     # ------------------------------------------------------------------ the index
+
+    @property
+    def index(self) -> Optional[AnyIndex]:
+        """RETURNS (Optional[AnyIndex]): What it searches, or None if it has no index yet."""
+        return self._index
+
+    @index.setter
+    def index(self, index: Optional[AnyIndex]) -> None:
+        """Attach an index, as `set_index` does, or take it away.
+
+        index (Optional[AnyIndex]): The index, or None.
+        """
+        if index is None:
+            self._index = None
+        else:
+            self.set_index(index)
 
     def set_index(self, index: AnyIndex) -> None:
         """Attach an index of any catalogue, made with the encoder that the model was trained for.
@@ -134,7 +148,7 @@ class IndexedLinker(HasSettings, ScoresLinks, TrainablePipe):
         if encoder is not None and encoder["fingerprint"] != found["fingerprint"]:
             difference = describe_difference(found, encoder)
             raise ELQError(Errors.E004.format(path=index.path, name=self.name, difference=difference))
-        self.index = index
+        self._index = index
         self._path_seen = self.index_path
         settle_threads()  # before a worker is forked: loading an encoder has used threads already
 
@@ -186,12 +200,7 @@ class IndexedLinker(HasSettings, ScoresLinks, TrainablePipe):
             {"id": "P900", "title": "Nimbus 9", "description": "…", "aliases": ["nine"], "tags": ["shop-7"]}.
         RETURNS (int): How many there are.
         """
-        index = self._require_index()
-        checked = [
-            entity if isinstance(entity, Entity) else check_entity(entity, f"entity {number}")
-            for number, entity in enumerate(entities, 1)
-        ]
-        return index.add(checked, self._require_encoder())
+        return self._require_index().add(entities, self._require_encoder())
 
     def remove_entities(self, ids: Iterable[str]) -> int:
         """Remove entities from the catalogue.

@@ -4,12 +4,12 @@ import os
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Union
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Union
 
 from ..errors import ELQError, Errors
 from ..files import check_file, check_output
 from .items import WikidataSettings
-from .knowledge_base import CONTENTS, KBSettings, read_spacy_kb
+from .knowledge_base import CONTENTS, STRINGS, KBSettings, read_spacy_kb
 from .output import Report, write_entities
 from .tables import TableSettings, read_table
 from .wikidata import build_from_wikidata
@@ -70,14 +70,22 @@ def build_catalogue(
     format = format or guess_format(source)
     if format != "spacy-kb":
         check_file(source, f"Expected one of: {', '.join(FORMATS)}.")
-    check_output(output, source)
     if format not in FORMATS:
         raise ELQError(Errors.E042.format(found=format, known=", ".join(FORMATS)))
     chosen = _make_settings(format, settings or {})
+    check_output(output, *_inputs(source, chosen))
     read = FORMATS[format].read
     if read is None:
         return build_from_wikidata(source, output, settings=chosen, restart=restart, progress=progress)
     return write_entities(read(source, settings=chosen), output, source=source)
+
+
+def _inputs(source: Path, settings: Any) -> List[Path]:
+    """RETURNS (List[Path]): The files that are read."""
+    if not isinstance(settings, KBSettings):
+        return [source]
+    described = [] if settings.descriptions is None else [Path(settings.descriptions)]
+    return [source / CONTENTS, source / STRINGS, *described]
 
 
 def _make_settings(format: str, settings: Mapping[str, Any]) -> Any:

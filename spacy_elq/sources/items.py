@@ -110,7 +110,10 @@ class ItemConverter:
         self._known: Dict[int, Tuple[bool, int, str]] = {}
 
     def convert(self, item: Mapping[str, Any]) -> Union[Entity, str]:
-        """RETURNS (Union[Entity, str]): The entity, or why there is none: "type", "sitelinks" or "label"."""
+        """RETURNS (Union[Entity, str]): The entity, or why there is none: "type", "sitelinks" or "label".
+
+        RAISES (ValueError, TypeError): If its id, or what becomes one of `ids`, is none.
+        """
         sitelinks = _mapping(item.get("sitelinks"))
         if len(sitelinks) < self._settings.min_sitelinks:
             return "sitelinks"
@@ -126,13 +129,15 @@ class ItemConverter:
             "wikipedia": _mapping(sitelinks.get(f"{lang.replace('-', '_')}wiki")).get("title"),
             "freebase": next(iter(_best_values(item, FREEBASE_ID)), None),
         }
+        if not _ITEM.fullmatch(item["id"]):
+            raise ValueError(f"expected an id such as Q42, not {item['id']!r}")
         return Entity(
             id=item["id"],
             title=titles[0],
             description=next(iter(_texts(item, "descriptions", lang)), ""),
             aliases=tuple(name for name in dict.fromkeys(names) if name != titles[0]),
             label=min(kinds, key=lambda kind: kind[1], default=(False, 0, ""))[2],
-            ids={key: value for key, value in ids.items() if value},
+            ids={key: _to_text(value) for key, value in ids.items() if value},
             popularity=len(sitelinks),
         )
 
@@ -169,6 +174,16 @@ def _texts(item: Mapping[str, Any], field: str, lang: str) -> List[str]:
     found = _mapping(item.get(field)).get(lang) or []
     entries = [found] if isinstance(found, dict) else found
     return [entry["value"] for entry in entries if entry["value"].strip()]
+
+
+def _to_text(value: Any) -> str:
+    """RETURNS (str): The value itself.
+
+    RAISES (TypeError): If it is no text.
+    """
+    if not isinstance(value, str):
+        raise TypeError(f"expected a text, not {value!r}")
+    return value
 
 
 def _mapping(value: Any) -> Dict[str, Any]:

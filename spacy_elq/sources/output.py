@@ -1,13 +1,13 @@
 """Write a catalogue: all of it, or nothing."""
 
 import json
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Dict, Iterable
 
 from ..catalogue import entity_to_dict
 from ..errors import ELQError, Errors
+from ..files import replace_file
 from ..types import Entity
 
 
@@ -35,19 +35,13 @@ def write_entities(entities: Iterable[Entity], path: Path, *, source: Path) -> R
     RAISES (ELQError): If there are none.
     """
     report = Report()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    work = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with work.open("wb") as file_:
-            for entity in entities:
-                file_.write(to_line(entity))
-                report.entities += 1
-                report.bare += not entity.description
+    with replace_file(path) as work, work.open("wb") as file_:
+        for entity in entities:
+            file_.write(to_line(entity))
+            report.entities += 1
+            report.bare += not entity.description
         if not report.entities:
             raise ELQError(Errors.E133.format(path=source, aside=""))
-        os.replace(work, path)
-    finally:
-        work.unlink(missing_ok=True)
     return report
 
 

@@ -1,18 +1,22 @@
 """Tables: a catalogue from CSV or TSV, one entity per row."""
 
 import csv
+import warnings
 from contextlib import suppress
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Set, Tuple
 
 from ..catalogue import check_entity
-from ..errors import ELQError, Errors
+from ..errors import ELQError, Errors, Warnings
 from ..types import Entity
 
 DELIMITERS = {"csv": ",", "tsv": "\t"}
 COLUMNS = ("id", "title", "description", "aliases", "label", "tags", "popularity")
 _REQUIRED = ("id", "title")
+# of a cell, in characters: a stray quotation mark must not lead to the whole file in memory
+_LONGEST = 1 << 27
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,8 @@ def read_rows(path: Path, *, format: str) -> Iterator[Tuple[int, List[str]]]:
     YIELDS (Tuple[int, List[str]]): The line where a row begins, and its cells: as many as the first row has.
     """
     begin, width = 1, 0
+    # one limit for the whole process, of 131,072 by default: we only ever raise it
+    csv.field_size_limit(max(csv.field_size_limit(), _LONGEST))
     try:
         with path.open("rb") as file_:
             # decoded line by line, so that errors know theirs
@@ -113,7 +119,18 @@ def _choose_columns(path: Path, header: List[str], settings: TableSettings) -> D
             continue
         hint = f" Name the right one: --{field} COLUMN."
         chosen[field] = find_column(path, header, name or field, field=field, hint=hint)
+    _warn_misspelt(path, header, chosen)
     return chosen
+
+
+def _warn_misspelt(path: Path, header: List[str], chosen: Mapping[str, int]) -> None:
+    """Warn of columns that nobody reads and that are nearly called like a field without a column."""
+    missing = [field for field in COLUMNS if field not in chosen]
+    for place, column in enumerate(header):
+        close = get_close_matches(column.lower(), missing, n=1)
+        if close and place not in chosen.values():
+            message = Warnings.W080.format(path=path, column=column, field=close[0])
+            warnings.warn(message, stacklevel=4)
 
 
 def _to_record(cells: Dict[str, str], separator: str) -> Dict[str, Any]:

@@ -10,24 +10,32 @@ import bz2
 import gzip
 import json
 import os
-import shutil
 import time
 import warnings
 import zlib
 from collections import Counter
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, Callable, Dict, Iterator, Mapping, NamedTuple, Optional, Tuple
+from typing import IO, Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 
 import numpy as np
+from filelock import FileLock, Timeout
 from tqdm import tqdm
 
 from ..errors import ELQError, Errors, Warnings
+from ..files import parse_json
 from .items import SUBCLASS_OF, Classes, ItemConverter, WikidataSettings, item_values
 from .output import Report, to_line
 
 ENTITIES, SUBCLASSES, SETTINGS = "entities.jsonl", "subclasses.bin", "settings.json"
+# the file by which the folder of a run is known to be ours, and the one that keeps other processes away
+MARKER, LOCK = ".spacy-elq", ".lock"
+_STATE, _NEW = ".state", ".new"
+_MARK = (
+    "An interrupted run of `spacy elq catalogue`: the same command continues it, and removes this folder.\n"
+)
 _OPEN: Dict[str, Callable[[Any], Any]] = {".bz2": bz2.open, ".gz": gzip.open}
 # what is counted: entities with a description, and without
 _FULL, _BARE = "full", "bare"
@@ -46,25 +54,30 @@ def build_from_wikidata(
     """Make a catalogue of a dump, or continue an interrupted run.
 
     dump (Path): JSON, plain or compressed (.bz2, .gz).
-    output (Path): The catalogue. `OUTPUT.partial` is the folder of what is not finished.
+    output (Path): The catalogue. `OUTPUT.partial` is the folder of what is not finished, which one process
+        works in at a time.
     settings (WikidataSettings): Which items to take.
     restart (bool): Whether to forget the entities of an interrupted run. The classes are kept, if complete.
     RETURNS (Report): What was written and left out.
     """
+    output = Path(os.path.realpath(output))  # a link stays, and the work is beside what it points to
+    if output.exists() and not output.is_file():
+        raise ELQError(Errors.E187.format(path=output))
     work = output.with_name(f"{output.name}.partial")
-    _prepare(work, settings, restart=restart)
-    classes = Classes()
-    if settings.subclasses:
-        reading = Reading(work / SUBCLASSES, dump)
-        reading.run(_find_superclasses, desc="Classes", progress=progress)
-        classes = Classes(np.fromfile(work / SUBCLASSES, dtype="int64").reshape(-1, 2))
-    reading = Reading(work / ENTITIES, dump)
-    convert = partial(_convert_line, settings=settings, converter=ItemConverter(settings, classes))
-    reading.run(convert, desc="Entities", progress=progress)
-    report = _report(reading.state.counts)
-    if report.entities:
-        os.replace(work / ENTITIES, output)
-    shutil.rmtree(work)
+    with _working(work):
+        _prepare(work, settings, restart=restart)
+        classes = Classes()
+        if settings.subclasses:
+            reading = Reading(work / SUBCLASSES, dump)
+            reading.run(_find_superclasses, desc="Classes", progress=progress)
+            classes = Classes(np.fromfile(work / SUBCLASSES, dtype="int64").reshape(-1, 2))
+        reading = Reading(work / ENTITIES, dump)
+        convert = partial(_convert_line, settings=settings, converter=ItemConverter(settings, classes))
+        reading.run(convert, desc="Entities", progress=progress)
+        report = _report(reading.state.counts)
+        if report.entities:
+            os.replace(work / ENTITIES, output)
+        _remove(work)
     if not report.entities:
         reasons = [f"{count} items left out by their {reason}" for reason, count in report.left_out.items()]
         aside = f" ({', '.join(reasons)})" if reasons else ""
@@ -72,22 +85,82 @@ def build_from_wikidata(
     return report
 
 
-def _prepare(work: Path, settings: WikidataSettings, *, restart: bool) -> None:
-    """Make the folder of a run, or check that what is in it can be continued."""
+@contextmanager
+def _working(work: Path) -> Iterator[None]:
+    """Make the folder of a run, or go on in that of an interrupted one, and keep other processes from it.
+
+    RAISES (ELQError): If there is a folder that is none of ours, or another process works there.
+    """
     work.mkdir(parents=True, exist_ok=True)
-    if restart:
-        has_classes = _read_state(work / SUBCLASSES).size >= 0
-        for path in list(work.iterdir()):
-            if not (has_classes and path.name.startswith(SUBCLASSES)):
-                path.unlink()
+    if not {MARKER, LOCK}.issuperset(path.name for path in work.iterdir()) and not (work / MARKER).is_file():
+        raise ELQError(Errors.E185.format(work=work, marker=MARKER))
+    try:
+        with FileLock(work / LOCK, timeout=0):
+            (work / MARKER).write_text(_MARK, encoding="utf8")
+            yield
+    except Timeout:
+        raise ELQError(Errors.E186.format(work=work)) from None
+
+
+def _remove(work: Path) -> None:
+    """Remove our files, and the folder if it has no others."""
+    for path in [*_files(work, ENTITIES, SUBCLASSES), work / SETTINGS, work / LOCK, work / MARKER]:
+        path.unlink(missing_ok=True)
+    with suppress(OSError):
+        work.rmdir()
+
+
+def _files(work: Path, *results: str) -> List[Path]:
+    """RETURNS (List[Path]): The files of readings with these results."""
+    return [work / f"{name}{suffix}" for name in results for suffix in ("", _STATE, f"{_STATE}{_NEW}")]
+
+
+def _prepare(work: Path, settings: WikidataSettings, *, restart: bool) -> None:
+    """Check that what is in the folder of a run can be continued, and note the settings.
+
+    restart (bool): Whether to remove what is there, but for the classes if they are complete.
+    """
     given = json.loads(json.dumps(asdict(settings)))
-    if (work / SETTINGS).exists():
-        before = json.loads((work / SETTINGS).read_text(encoding="utf8"))
+    if restart:
+        done = [] if _has_classes(work) else [SUBCLASSES]
+        for path in _files(work, ENTITIES, *done):
+            path.unlink(missing_ok=True)
+    elif (work / SETTINGS).exists():
+        before = _read_settings(work / SETTINGS)
         changed = [f"{key} {before.get(key)!r}" for key in given if before.get(key) != given[key]]
         if changed:
             problem = f"with other settings ({', '.join(changed)})"
             raise ELQError(Errors.E132.format(work=work, problem=problem))
-    (work / SETTINGS).write_text(json.dumps(given), encoding="utf8")
+    _write(work / SETTINGS, given)
+
+
+def _has_classes(work: Path) -> bool:
+    """RETURNS (bool): Whether the classes of an interrupted run are complete."""
+    try:
+        return _read_state(work / SUBCLASSES).size >= 0
+    except ELQError:
+        return False
+
+
+def _read_settings(path: Path) -> Dict[str, Any]:
+    try:
+        settings = parse_json(path.read_text(encoding="utf8"))
+    except ValueError:
+        settings = None
+    if not isinstance(settings, dict):
+        raise _damaged(path)
+    return settings
+
+
+def _write(path: Path, value: Any) -> None:
+    """Write JSON to a file that is there as a whole, or as it was."""
+    new = path.with_name(f"{path.name}{_NEW}")
+    new.write_text(json.dumps(value), encoding="utf8")
+    os.replace(new, path)
+
+
+def _damaged(path: Path) -> ELQError:
+    return ELQError(Errors.E132.format(work=path.parent, problem=f"whose `{path.name}` is damaged"))
 
 
 def _report(counts: Mapping[str, int]) -> Report:
@@ -245,10 +318,7 @@ class Reading:
         """Write the state of what is safely on disk."""
         file_.flush()
         os.fsync(file_.fileno())
-        place = _state_path(self._results)
-        new = place.with_name(f"{place.name}.new")
-        new.write_text(json.dumps(self.state), encoding="utf8")
-        os.replace(new, place)
+        _write(_state_path(self._results), self.state)
 
     def _error(self, line: int, problem: str) -> ELQError:
         work = self._results.parent
@@ -262,12 +332,30 @@ def _decompress(raw: IO[bytes], path: Path) -> Iterator[bytes]:
 
 
 def _state_path(results: Path) -> Path:
-    return results.with_name(f"{results.name}.state")
+    return results.with_name(f"{results.name}{_STATE}")
 
 
 def _read_state(results: Path) -> State:
-    """RETURNS (State): That of the results, or of a reading that has not begun."""
+    """RETURNS (State): That of the results, or of a reading that has not begun.
+
+    RAISES (ELQError): If it is damaged, or the results are shorter than it says.
+    """
     place = _state_path(results)
     if not (results.exists() and place.exists()):
         return State()
-    return State(*json.loads(place.read_text(encoding="utf8")))
+    try:
+        values = parse_json(place.read_text(encoding="utf8"))
+    except ValueError:
+        values = None
+    if not _is_state(values) or results.stat().st_size < values[2]:
+        raise _damaged(place)
+    return State(*values)
+
+
+def _is_state(values: Any) -> bool:
+    """RETURNS (bool): Whether values from a file are those of a state."""
+    if not isinstance(values, list) or len(values) != len(State._fields):
+        return False
+    lines, checksum, length, counts, size = values
+    numbers = [lines, checksum, length, size, *(counts.values() if isinstance(counts, dict) else [None])]
+    return all(isinstance(number, int) for number in numbers) and min(lines, length) >= 0

@@ -1,11 +1,14 @@
 import json
+import os
 import subprocess
 import sys
+import threading
 
 import pytest
 from conftest import ENTITIES, run_spacy
 
 from spacy_elq.index import EntityIndex, build_index, copy_index
+from spacy_elq.model.entity_encoder import EntityEncoder
 
 NEW = [
     {"id": "P9", "title": "Nimbus", "description": "A phone.", "tags": ["shop"]},
@@ -69,6 +72,37 @@ def test_remove_says_who_was_not_there(path):
     assert "Not in" not in run("remove", path, "E3")
 
 
+def test_what_is_no_text_is_no_id(path):
+    """As Python gives bytes of the command line that are not UTF-8."""
+    assert r"Not in the index: \udcff" in run("remove", path, "\udcff")
+    assert r"E168" in run("show", path, "\udcff", code=1)
+    assert r"E184" in run("show", path, "--name", "\udcff", code=1)
+    assert len(EntityIndex.open(path)) == len(ENTITIES)
+
+
+def test_add_counts_what_it_has_done_itself(path, catalogue, monkeypatch):
+    """Another process removes entities while this one encodes."""
+    original = EntityEncoder.encode
+
+    def encode(self, entities, **settings):
+        other = EntityIndex.open(path)
+        other.remove(["E2", "E3", "E4"])
+        other.close()
+        return original(self, entities, **settings)
+
+    monkeypatch.setattr(EntityEncoder, "encode", encode)
+    assert "1 entities added, 1 replaced; 8 in all" in run("add", path, catalogue)
+
+
+def test_add_reads_a_pipe_and_says_what_a_folder_is(path, catalogue, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    writer = threading.Thread(target=lambda: (tmp_path / "pipe").write_bytes(catalogue.read_bytes()))
+    writer.start()
+    assert "1 entities added, 1 replaced" in run("add", path, tmp_path / "pipe")
+    writer.join()
+    assert "E140" in run("add", path, tmp_path, code=1)
+
+
 def test_remove_names_only_a_few_of_those_that_were_not_there(path):
     output = run("remove", path, *(f"X{i}" for i in range(20)))
     assert "X9" in output
@@ -106,7 +140,10 @@ def test_show_an_entity(path):
 
 def test_show_all_with_a_name(path):
     assert [record["id"] for record in show(path, "--name", "paris")] == ["E1", "E2"]
-    assert show(path, "--name", "nobody") == []
+    done = run_spacy("elq", "show", path, "--name", "nobody")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "E184" in done.stderr
+    assert f"spacy elq show {path} ID" in done.stderr
 
 
 def test_show_what_the_index_is(path):

@@ -1,3 +1,4 @@
+import enum
 import json
 import sqlite3
 import tempfile
@@ -16,6 +17,11 @@ from spacy_elq.index import open_catalogue
 from spacy_elq.index.database import Database, NameFilter, check_database, name_keys
 from spacy_elq.types import Entity
 
+
+class Kind(str, enum.Enum):
+    X = "x"
+
+
 ENTITIES = [
     Entity("E1", "Zürich", "A city.\nIn two lines.", ("Züri",), "GPE", {"wikidata": "Q72"}),
     Entity("E2", "東京"),
@@ -30,7 +36,7 @@ def store(folder, entities):
 
 
 def add(database, *entities):
-    database.add(entities, np.stack([vector_of(entity) for entity in entities]))
+    return database.add(entities, np.stack([vector_of(entity) for entity in entities]))
 
 
 @pytest.fixture
@@ -301,6 +307,19 @@ def test_no_texts_have_no_bearers(database):
     assert database.are_names([]).tolist() == []
 
 
+def test_half_of_a_surrogate_pair_is_nowhere(database):
+    half = "\udcff"
+    assert database.positions([half, "E1", f"E{half}", "東京"]).tolist() == [-1, 0, -1, -1]
+    assert database.positions_of_labels([half, "GPE"]).tolist() == [0]
+    assert database.positions_of_tags([half]).tolist() == []
+    assert database.are_names([half, f"Zürich{half}"]).tolist() == [False, True]
+    assert database.remove([half]) == 0
+
+
+def test_what_is_no_text_is_no_id(database):
+    assert database.positions([None, 7, "E1"]).tolist() == [-1, -1, 0]
+
+
 @settings(deadline=None, max_examples=30)
 @given(
     st.lists(
@@ -417,6 +436,97 @@ def test_changes_up_to_a_state_are_forgotten_and_later_ones_kept(numbers):
     assert check_database(numbers) == []
 
 
+@pytest.mark.parametrize("text", [np.str_("x"), Kind.X])
+def test_a_kind_of_text_is_written_as_it_is_read(numbers, text):
+    add(numbers, Entity(text, text, label=text, tags=(text,)))
+    assert numbers.positions(["x", text]).tolist() == [6, 6]
+    assert numbers.get(6) == Entity("x", "x", label="x", tags=("x",))
+    assert check_database(numbers) == []
+
+
+def test_minus_zero_is_read_as_zero(numbers):
+    add(numbers, Entity("x", "x", popularity=-0.0))
+    assert numbers.get(6) == Entity("x", "x")
+
+
+def test_what_would_be_read_as_something_else_is_not_written(numbers):
+    before = numbers.counters()
+    with pytest.raises(TypeError):
+        add(numbers, Entity(5, "a"))
+    assert numbers.counters() == before
+
+
+def test_how_many_took_the_place_of_others(numbers):
+    assert add(numbers, make_entity(0, 1), make_entity(9)) == 1
+    assert add(numbers, make_entity(9)) == 1
+    assert add(numbers, make_entity(10)) == 0
+
+
+# What names the changes have
+
+
+def read_names(database, positions, first=0):
+    return sorted(database.read_changed_names(positions, first=first).tolist())
+
+
+def keys_of(*entities):
+    return sorted(np.concatenate([name_keys(entity) for entity in entities]).tolist())
+
+
+def test_names_of_changes_are_kept(numbers, monkeypatch):
+    added = [make_entity(i) for i in (10, 11, 12)]
+    add(numbers, *added)
+    monkeypatch.setattr(numbers, "get_all", lambda positions: [] if not positions else pytest.fail("read"))
+    assert read_names(numbers, [6, 7, 8]) == keys_of(*added)
+    assert read_names(numbers, [7, 8], first=7) == keys_of(*added[1:])
+    assert read_names(numbers, []) == keys_of(*added)
+
+
+def test_names_of_changes_go_with_them(numbers):
+    add(numbers, make_entity(10), make_entity(11))
+    numbers.remove(["E10"])
+    assert read_names(numbers, [7]) == keys_of(make_entity(11))
+    state = numbers.counters()
+    add(numbers, make_entity(12))
+    numbers.forget_changes(state)
+    assert read_names(numbers, [8]) == keys_of(make_entity(12))
+
+
+def drop_table(database):
+    """As an earlier version of spacy-elq has written it."""
+    with database.writing() as connection:
+        connection.execute("DROP TABLE changed_names")
+
+
+def test_names_that_an_earlier_version_did_not_keep_are_computed(numbers):
+    add(numbers, make_entity(10))
+    drop_table(numbers)
+    assert read_names(numbers, [6]) == keys_of(make_entity(10))
+    assert check_database(numbers) == []
+    add(numbers, make_entity(11))
+    assert read_names(numbers, [6, 7]) == keys_of(make_entity(10), make_entity(11))
+
+
+@pytest.mark.parametrize("change", ["remove", "forget"])
+def test_a_database_of_an_earlier_version_is_changed(numbers, change):
+    add(numbers, make_entity(10))
+    drop_table(numbers)
+    if change == "remove":
+        assert numbers.remove(["E10"]) == 1
+    else:
+        numbers.forget_changes(numbers.counters())
+    assert numbers.read_changes(first=0)[0].tolist() == []
+    assert check_database(numbers) == []
+
+
+def test_names_of_changes_that_are_cut_are_damage(numbers):
+    add(numbers, make_entity(10))
+    with numbers.writing() as connection:
+        connection.execute("UPDATE changed_names SET keys = x'00'")
+    with pytest.raises(ELQError, match=r"E031.*changes that do not fit"):
+        read_names(numbers, [6])
+
+
 def test_a_change_that_fails_is_none(numbers):
     before = numbers.counters(), numbers.get_all(range(99))
     with pytest.raises(ValueError, match="zip"):
@@ -437,6 +547,7 @@ DAMAGES = {
     "UPDATE meta SET value = '7'": "meta 'a' is damaged",
     "UPDATE arrays SET data = x'00'": "arrays 'names' is damaged",
     "UPDATE changes SET vector = zeroblob(32)": "changes 6 is damaged",
+    "UPDATE changed_names SET keys = zeroblob(8)": "changed_names 6 is damaged",
     "UPDATE entities SET title = 'x' WHERE position = 3": "entity at position 3 is damaged",
     "UPDATE entities SET popularity = 9 WHERE position = 3": "entity at position 3 is damaged",
     "DELETE FROM entities WHERE position = 3": "there are 5 entities instead of 6",

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +18,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from index_world import QUERIES, Texts, ask, assert_same, in_child, make_entity, make_index, names
 
 from spacy_elq.errors import ELQError
-from spacy_elq.index import EntityIndex, build_index, check_index
+from spacy_elq.index import EntityIndex, build_index, check_index, open_index
 from spacy_elq.index import entity_index as module
+from spacy_elq.types import Entity
 
 IDS = [f"E{i}" for i in range(20)]
 TESTS = Path(__file__).parent.parent
@@ -127,6 +129,67 @@ def test_each_id_is_given_once(index):
     with pytest.raises(ELQError, match=r"E166.*'E1'"):
         index.add([make_entity(1), make_entity(2), make_entity(1, 1)], Texts())
     assert index.changes == 0
+
+
+@pytest.mark.parametrize("record", [Entity(5, "a"), {"id": "E30"}, make_entity(31, 1).__dict__ | {"id": ""}])
+def test_if_a_record_is_not_valid_nobody_is_added(index, record):
+    with pytest.raises(ELQError, match=r"E020.*entity 2"):
+        index.add([make_entity(30), record], Texts())
+    assert index.changes == 0
+
+
+def test_kinds_of_text_are_added_as_texts(index):
+    index.add([{"id": np.str_("E30"), "title": np.str_("x"), "label": np.str_("GPE")}], Texts())
+    index.add([replace(make_entity(31), id=np.str_("E31"), popularity=-0.0)], Texts())
+    opened = EntityIndex.open(index.path)
+    assert opened["E30"] == Entity("E30", "x", label="GPE")
+    assert opened["E31"] == replace(make_entity(31), popularity=0.0)
+    assert check_index(index.path) == []
+    assert opened.remove([np.str_("E30")]) == 1
+
+
+def test_the_same_text_of_another_kind_is_the_same_id(index):
+    with pytest.raises(ELQError, match="E166"):
+        index.add([make_entity(30), replace(make_entity(30), id=np.str_("E30"))], Texts())
+
+
+def test_new_and_replaced_entities_are_told_apart(index):
+    assert index.put([make_entity(1, 1), make_entity(30), make_entity(31)], Texts()) == (2, 1)
+    assert index.put([], Texts()) == (0, 0)
+
+
+def test_half_of_a_surrogate_pair_is_no_id(index):
+    assert "\udcff" not in index
+    with pytest.raises(KeyError):
+        index["\udcff"]
+    assert index.remove(["\udcff"]) == 0
+    assert index.find("\udcff") == []
+
+
+@pytest.mark.parametrize("name", [None, 7, ["x"], b"x"])
+def test_what_is_no_name_is_not_looked_for(index, name):
+    for own in (index, open_index([index.path, index.path])):
+        with pytest.raises(ELQError, match="E182") as error:
+            own.find(name)
+        assert repr(name) in str(error.value)
+
+
+def test_a_loop_of_links_is_no_index(tmp_path):
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    with pytest.raises(OSError, match="loop"):
+        EntityIndex.open(tmp_path / "loop")
+    (tmp_path / "file").touch()
+    for place in (tmp_path / "no", tmp_path / "file" / "no"):
+        with pytest.raises(ELQError, match="E030"):
+            EntityIndex.open(place)
+
+
+def test_the_docs_say_when_changes_are_folded_in():
+    docs = (TESTS.parent / "docs" / "catalogue-changes.md").read_text(encoding="utf8")
+    sentence = (
+        f"more than {module.COMPACT_FROM:,} changes and they are more than {module.COMPACT_SHARE:.0%} of"
+    )
+    assert sentence in " ".join(docs.split())
 
 
 def test_nobody_is_added_in_an_empty_list(index):

@@ -1,3 +1,4 @@
+import os
 import pickle
 import threading
 
@@ -9,6 +10,7 @@ from index_world import (
     Texts,
     ask,
     assert_same,
+    in_child,
     make_entity,
     make_index,
 )
@@ -20,6 +22,10 @@ from spacy_elq.index import entity_index as index_module
 from spacy_elq.types import Entity
 
 IDS = [f"E{i}" for i in range(30)]
+NOBODY = 65534
+needs_root = pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can become a user who may not write"
+)
 # the second hides 3 to 5 of the first, the third 5 of both
 WHOLE = [make_entity(i) for i in range(3)] + [make_entity(i, 1) for i in (3, 4, 6, 7)]
 WHOLE += [make_entity(i, 2) for i in (5, 9)]
@@ -124,6 +130,8 @@ def test_changes_go_to_the_last_index(several, folders):
     assert EntityIndex.open(folders[0])["E0"] == make_entity(0)
     assert len(several) == len(WHOLE) + 1
     assert several.changes == 2
+    assert several.put([make_entity(0, 4), make_entity(21)], Texts()) == (1, 1)
+    assert several.put([make_entity(1, 4)], Texts()) == (1, 0), "what it hides is not replaced"
 
 
 def test_what_is_removed_does_not_come_back_from_below(several, folders):
@@ -133,6 +141,66 @@ def test_what_is_removed_does_not_come_back_from_below(several, folders):
     assert "E5" not in several
     assert several.match_names(["alias 5"])[1].tolist() == []
     assert all("E5" not in EntityIndex.open(folder) for folder in folders)
+
+
+def test_only_indexes_that_have_an_entity_are_changed(several, folders, monkeypatch):
+    changed = []
+    original = EntityIndex.remove
+    monkeypatch.setattr(
+        EntityIndex, "remove", lambda self, ids: changed.append(self.path) or original(self, ids)
+    )
+    assert several.remove(["E9"]) == 1
+    assert changed == folders[2:]
+    assert several.remove(["E4", "E404"]) == 1  # of the second, which hides that of the first
+    assert changed == [folders[2], *folders[:2]]
+    assert several.remove(["E404"]) == several.remove([]) == 0
+    assert len(changed) == 3
+
+
+def test_a_removal_that_fails_leaves_what_later_indexes_have(several, folders, monkeypatch):
+    original = EntityIndex.remove
+
+    def remove(self, ids):
+        if self.path == folders[2]:
+            raise ELQError("the disk is full")
+        return original(self, ids)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(EntityIndex, "remove", remove)
+        with pytest.raises(ELQError, match="full"):
+            several.remove(["E5"])
+    assert several["E5"] == make_entity(5, 2)
+    assert several.remove(["E5"]) == 1
+    assert "E5" not in several
+
+
+@needs_root
+def test_an_index_that_is_read_only_stays_as_it_is(several, folders, caplog):
+    """The shared index, to which every customer adds one, as the docs recommend."""
+    caplog.set_level("INFO", logger="spacy")
+    several.remove(["E0"])
+    several.close()
+    for path in (folders[2], *folders[2].iterdir()):
+        os.chown(path, NOBODY, NOBODY)
+
+    def use():
+        own = open_index(folders)
+        assert own._indexes[0].is_read_only
+        assert not own._indexes[2].is_read_only
+        assert own.add([make_entity(0, 7), make_entity(30)], Texts()) == 2
+        assert own.remove(["E9", "E404", "E30"]) == 2
+        before = ask(own, ids=IDS)
+        with pytest.raises(ELQError, match=f"E183.*'E5'.*{folders[0]}, is not writable.*Nothing was removed"):
+            own.remove(["E404", "E5"])
+        assert_same(ask(own, ids=IDS), before)
+        assert own._indexes[2]["E5"] == make_entity(5, 2)
+        assert own.compact() is True
+        expected = [f"{folder} is read-only and was not compacted" for folder in folders[:2]]
+        assert caplog.messages == expected
+        assert [index.changes for index in own._indexes] == [1, 0, 0]
+        assert_same(ask(own, ids=IDS), before)
+
+    assert in_child(use, user=NOBODY) == 0
 
 
 def test_an_entity_of_an_earlier_index_is_there_again_when_only_the_later_one_loses_it(several, folders):
@@ -195,6 +263,8 @@ def test_indexes_of_different_encoders_do_not_go_together(folders, quick_path):
     encode_catalogue(catalogue, quick_path / "vectors", Other())
     other = build_index(quick_path / "vectors", quick_path / "other")
     with pytest.raises(ELQError, match=f"E167.*{folders[0]}.*{other.path}"):
+        open_index([*folders, other.path])
+    with pytest.raises(ELQError, match=r"E167.*texts with fingerprint other here, texts with fingerprint"):
         open_index([*folders, other.path])
     with pytest.raises(ELQError, match="E038"):
         open_index(folders).check_encoder(Other())

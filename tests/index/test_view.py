@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from index_world import Texts, make_entity, make_index
 
 from spacy_elq.errors import ELQError
-from spacy_elq.index import EntityIndex
+from spacy_elq.index import EntityIndex, check_index, database
 from spacy_elq.index.view import Base, _Buffer, load_view
 
 
@@ -61,6 +61,37 @@ def test_changes_that_do_not_fit_the_entities_are_damage(index):
         connection.execute("UPDATE changes SET vector = x'00'")
     with pytest.raises(ELQError, match=r"E031.*changes that do not fit"):
         EntityIndex.open(index.path)
+
+
+@pytest.mark.parametrize("is_running", [True, False])
+def test_names_of_changes_are_known(index, is_running):
+    if not is_running:
+        index.add([make_entity(20)], Texts())
+    other = EntityIndex.open(index.path)
+    assert other.are_names(["alias 20"]).tolist() == [not is_running]
+    index.add([make_entity(20), make_entity(21)], Texts())
+    assert other.are_names(["alias 20", "alias 21", "alias 22"]).tolist() == [True, True, False]
+
+
+def test_an_index_of_an_earlier_version_is_read_and_changed(index):
+    index.add([make_entity(20)], Texts())
+    with index._database.writing() as connection:
+        connection.execute("DROP TABLE changed_names")
+    index.close()
+    opened = EntityIndex.open(index.path)
+    assert opened.are_names(["alias 20"]).tolist() == [True]
+    opened.add([make_entity(21)], Texts())
+    for own in (opened, EntityIndex.open(index.path)):
+        assert own.are_names(["alias 20", "alias 21"]).tolist() == [True, True]
+    opened.compact()
+    assert opened.are_names(["alias 20", "alias 21"]).tolist() == [True, True]
+    assert check_index(index.path) == []
+
+
+def test_opening_computes_no_names(index, monkeypatch):
+    index.add([make_entity(20)], Texts())
+    monkeypatch.setattr(database, "name_keys", lambda entity: pytest.fail("computed"))
+    assert EntityIndex.open(index.path).are_names(["alias 20"]).tolist() == [True]
 
 
 def test_what_was_handed_out_stays_as_it_is(index):

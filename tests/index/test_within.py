@@ -45,6 +45,15 @@ def test_conditions_are_in_order_and_each_once():
     assert Within.make(made) is made
 
 
+def test_kinds_of_text_become_texts():
+    assert repr(Within.make({"ids": [np.str_("E1")]})) == repr(Within((("ids", ("E1",)),)))
+
+
+@pytest.mark.parametrize("kind", ["labels", "tags", "ids"])
+def test_half_of_a_surrogate_pair_is_nobody(index, kind):
+    assert ids_of(index, {kind: ["\udcff"]}) == set()
+
+
 @pytest.mark.parametrize(
     "found",
     [["a"], "a", 7, {"label": ["a"]}, {"labels": "a"}, {"labels": [1]}, {"tags": {"a": "b"}}, {"ids": 7}],

@@ -61,6 +61,12 @@ def test_entities_may_be_records_or_objects(nlp, linker):
     assert {"P1", "P2"} <= set(ids_of(nlp("cumulus or stratus")))
 
 
+def test_an_unknown_field_is_named_once(linker):
+    with pytest.warns(UserWarning, match="W007.*descripton") as warned:
+        linker.add_entities([{"id": f"P{i}", "title": "x", "descripton": "A phone."} for i in range(5)])
+    assert len(warned) == 1
+
+
 def test_what_is_replaced_is_linked_by_its_new_name(nlp, linker):
     linker.add_entities([NIMBUS])
     linker.add_entities([{**NIMBUS, "title": "Cirrus"}])
@@ -79,6 +85,8 @@ def test_what_was_removed_is_linked_no_more(nlp, linker):
 def test_if_one_is_not_valid_none_is_added(linker):
     with pytest.raises(ELQError, match=r"E020.*entity 2: `title`"):
         linker.add_entities([NIMBUS, {"id": "P8"}])
+    with pytest.raises(ELQError, match=r"E020.*entity 2: `popularity`"):
+        linker.add_entities([NIMBUS, Entity("P8", "Cumulus", popularity=float("nan"))])
     with pytest.raises(ELQError, match="E166"):
         linker.add_entities([NIMBUS, NIMBUS])
     assert "P9" not in linker.index

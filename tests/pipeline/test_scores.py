@@ -6,8 +6,10 @@ import pickle
 import pytest
 import spacy
 from conftest import ENTITIES, run_spacy
+from index_world import make_entity, make_index
 from spacy.tokens import DocBin
 
+from spacy_elq.errors import ELQError
 from spacy_elq.index import EntityIndex, build_index, encode_catalogue
 
 OTHERS = {"tag_acc": 0.5, "elq_linker_loss": 3.5, "elq_pairs_acc": 0.25, "elq_spans_r": 0.75}
@@ -57,10 +59,26 @@ def test_scores_go_when_a_pipeline_is_loaded_with_another_catalogue(saved, other
     assert spacy.load(tmp_path / "newer").meta["performance"] == SCORES
 
 
-def test_scores_go_when_another_catalogue_is_attached(saved, other_index, tmp_path):
+@pytest.mark.parametrize("how", ["method", "attribute"])
+def test_scores_go_when_another_catalogue_is_attached(saved, other_index, tmp_path, how):
     nlp = spacy.load(saved)
-    nlp.get_pipe("elq_linker").set_index(other_index)
+    linker = nlp.get_pipe("elq_linker")
+    if how == "method":
+        linker.set_index(other_index)
+    else:
+        linker.index = other_index
+    assert linker.index is other_index
     assert scores_of(nlp, tmp_path / "new") == OTHERS
+
+
+def test_an_index_is_checked_however_it_is_attached(saved, quick_path):
+    linker = spacy.load(saved).get_pipe("elq_linker")
+    before = linker.index
+    with pytest.raises(ELQError, match="E003"):
+        linker.index = make_index(quick_path, [make_entity(1)])
+    assert linker.index is before
+    linker.index = None
+    assert linker.index is None
 
 
 def test_scores_go_when_the_catalogue_at_the_path_was_replaced(saved, index, other_index, tmp_path):

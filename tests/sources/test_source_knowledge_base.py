@@ -121,6 +121,15 @@ def test_strings_of_another_kb(kb_path, text):
         list(read_spacy_kb(kb_path))
 
 
+@pytest.mark.parametrize("name", ["kb/contents", "kb/strings.json", "both.csv"])
+def test_what_is_read_is_not_replaced(kb_path, tmp_path, name):
+    (tmp_path / "both.csv").write_text("id,title\nQ1,Paris\n")
+    before = (tmp_path / name).read_bytes()
+    with pytest.raises(ELQError, match=f"E045.*{name}"):
+        build_catalogue(kb_path, tmp_path / name, settings={"descriptions": str(tmp_path / "both.csv")})
+    assert (tmp_path / name).read_bytes() == before
+
+
 def test_kb_to_catalogue(kb_path, tmp_path):
     assert guess_format(kb_path) == "spacy-kb"
     (tmp_path / "d.jsonl").write_text(json.dumps({"id": "Q3", "title": "Three", "description": "x"}))

@@ -1,8 +1,10 @@
+import csv
+
 import pytest
 
 from spacy_elq.catalogue import read_catalogue
 from spacy_elq.errors import ELQError
-from spacy_elq.sources import build_catalogue, guess_format, read_table, write_entities
+from spacy_elq.sources import build_catalogue, guess_format, read_table, tables, write_entities
 from spacy_elq.sources.tables import TableSettings
 from spacy_elq.types import Entity
 
@@ -80,13 +82,47 @@ def test_byte_order_mark_quotes_and_line_breaks(write):
         ),
         ("id,title,popularity\nE1,a,nan\n", "line 2: `popularity` must be a number"),
         ('id,title\nE1,a\nE2,"b\nE3,c\n', "line 3: not valid CSV. Found: unexpected end of data"),
-        ("id,title\nE1," + "x" * 200000, "line 2: not valid CSV. Found: field larger than field limit"),
     ],
 )
 def test_errors_name_the_line(write, text, message):
     with pytest.raises(ELQError, match="E020") as error:
         list(read_table(write(text)))
     assert message in str(error.value)
+
+
+def test_a_long_cell_is_read(write):
+    (entity,) = read_table(write("id,title,description\nE1,a," + "x" * 200000))
+    assert len(entity.description) == 200000
+
+
+def test_a_cell_that_never_ends_is_an_error(write, monkeypatch):
+    monkeypatch.setattr(tables, "_LONGEST", 1000)
+    limit = csv.field_size_limit(500)
+    try:
+        with pytest.raises(ELQError, match=r"line 2: not valid CSV\. Found: field larger than field limit"):
+            list(read_table(write('id,title\nE1,"' + "x" * 2000)))
+        # whoever has set a higher limit keeps it
+        csv.field_size_limit(10000)
+        assert len(next(read_table(write("id,title\nE1," + "x" * 2000))).title) == 2000
+        assert csv.field_size_limit() == 10000
+    finally:
+        csv.field_size_limit(limit)
+
+
+def test_a_column_that_is_nearly_called_like_a_field_is_named(write):
+    path = write("id,title,Descripton,founded,label,labels\nE1,a,b,c,d,e\n")
+    with pytest.warns(UserWarning, match="W080") as warned:
+        assert list(read_table(path)) == [Entity("E1", "a", label="d")]
+    (text,) = [str(warning.message) for warning in warned]
+    assert f"{path}: the column 'Descripton' is ignored. Did you mean `description`?" in text
+    assert "--description 'Descripton'" in text
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_column_that_is_read_is_not_named(write):
+    path = write("id,title,descripton,founded\nE1,a,b,c\n")
+    (entity,) = read_table(path, settings=TableSettings(label="descripton"))
+    assert entity == Entity("E1", "a", label="b")
 
 
 def test_another_encoding_is_an_error(write):
@@ -164,6 +200,14 @@ def test_the_catalogue_appears_when_it_is_complete(tmp_path):
 
     assert write_entities(entities(), output, source=tmp_path).entities == 2
     assert output.exists()
+
+
+def test_a_link_stays_and_its_file_is_replaced(write, tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link.jsonl").symlink_to(tmp_path / "real" / "entities.jsonl")
+    build_catalogue(write(FULL), tmp_path / "link.jsonl")
+    assert (tmp_path / "link.jsonl").is_symlink()
+    assert len(list(read_catalogue(tmp_path / "real" / "entities.jsonl"))) == 2
 
 
 @pytest.mark.parametrize(

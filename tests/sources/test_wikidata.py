@@ -1,9 +1,11 @@
 import bz2
 import gzip
 import json
+import os
 
 import numpy as np
 import pytest
+from filelock import FileLock
 from wikidata_dump import dump_lines, item, statement, write_dump
 
 from spacy_elq.catalogue import read_catalogue
@@ -220,6 +222,11 @@ def test_a_dump_that_ends_early_is_a_warning(tmp_path):
         '{"type":"item","labels":{"en":{"value":"x"}}}',
         '{"type":"item","id":"Q1","labels":{"en":{"language":"en"}}}',
         "[" * 9999,
+        '{"type":"item","id":5,"labels":{"en":{"value":"x"}}}',
+        '{"type":"item","id":"","labels":{"en":{"value":"x"}}}',
+        '{"type":"item","id":"Q1","labels":{"en":{"value":5}}}',
+        '{"type":"item","id":"Q1","labels":{"en":{"value":"x"}},"sitelinks":{"enwiki":{"title":5}}}',
+        json.dumps(item("Q1", "\ud83d")),
     ],
 )
 def test_a_bad_line_keeps_what_was_read(tmp_path, bad):
@@ -355,6 +362,107 @@ def test_classes_of_another_dump_are_read_again(tmp_path, monkeypatch):
             build(tmp_path)
     other = [item("Q1549591", "big city", P279="Q43229"), *ITEMS[2:]]
     assert build(tmp_path, other)[0]["Q90"].label == "ORG"
+
+
+# ---------------------------------------------------------------------- the folder of a run
+
+
+@pytest.fixture
+def interrupted(tmp_path, monkeypatch):
+    """RETURNS: The folder of an interrupted run whose classes are complete."""
+    with monkeypatch.context() as patch:
+        interrupt_after(patch, 8)
+        with pytest.raises(KeyboardInterrupt):
+            build(tmp_path)
+    return tmp_path / "entities.jsonl.partial"
+
+
+@pytest.mark.parametrize("restart", [True, False])
+@pytest.mark.parametrize("name", ["notes.txt", "entities.jsonl", "settings.json"])
+def test_a_folder_of_somebody_else_stays_as_it_is(tmp_path, restart, name):
+    work = tmp_path / "entities.jsonl.partial"
+    work.mkdir()
+    (work / name).write_text("{}")
+    with pytest.raises(ELQError, match=rf"E185.*{work}.*no file '\.spacy-elq'.*Rename it"):
+        build(tmp_path, restart=restart)
+    assert [path.name for path in work.iterdir()] == [name]
+    assert (work / name).read_text() == "{}"
+    assert not (tmp_path / "entities.jsonl").exists()
+
+
+def test_an_empty_folder_is_used(tmp_path):
+    (tmp_path / "entities.jsonl.partial").mkdir()
+    assert len(build(tmp_path)[0]) == 6
+
+
+@pytest.mark.parametrize("restart", [True, False])
+def test_a_file_of_somebody_else_in_our_folder_stays(tmp_path, interrupted, restart):
+    (interrupted / "notes.txt").write_text("mine")
+    dump, output = tmp_path / "dump.json.bz2", tmp_path / "entities.jsonl"
+    assert build_from_wikidata(dump, output, restart=restart).entities == 6
+    assert [path.name for path in interrupted.iterdir()] == ["notes.txt"]
+
+
+@pytest.mark.parametrize(
+    "left", ["entities.jsonl.state.new", "subclasses.bin.state.new", "settings.json.new"]
+)
+def test_what_a_process_that_was_killed_leaves_goes(tmp_path, interrupted, left):
+    (interrupted / left).write_text("half")
+    assert len(build(tmp_path)[0]) == 6
+
+
+def test_one_run_at_a_time(tmp_path, interrupted):
+    names = sorted(path.name for path in interrupted.iterdir())
+    with FileLock(interrupted / ".lock"), pytest.raises(ELQError, match=rf"E186.*{interrupted}"):
+        build(tmp_path, restart=True)
+    assert {*names, ".lock"} == {path.name for path in interrupted.iterdir()} | {".lock"}
+    assert len(build(tmp_path)[0]) == 6
+
+
+BAD = ["", "{", "[]", "7", "null", "[1, 2]", "[1, 2, 3, {}, 5, 6]", '[1, "2", 3, {}, 5]', "[" * 99999, "\xff"]
+BAD_STATES = [
+    *BAD,
+    "[1, 2, 3, [], 5]",
+    '[1, 2, 3, {"full": "x"}, 5]',
+    "[-1, 2, 3, {}, 5]",
+    "[1, 2, -3, {}, 5]",
+]
+
+
+@pytest.mark.parametrize("name", ["entities.jsonl.state", "subclasses.bin.state"])
+@pytest.mark.parametrize("text", [*BAD_STATES, "[1, 2, 99999, {}, 5]"])
+def test_a_damaged_state_is_an_error_that_says_how_to_start_over(tmp_path, interrupted, name, text):
+    (interrupted / name).write_text(text, encoding="latin1")
+    with pytest.raises(ELQError, match=rf"E132.*{interrupted}.*`{name}` is damaged.*--restart"):
+        build(tmp_path)
+    assert len(build(tmp_path, restart=True)[0]) == 6
+
+
+@pytest.mark.parametrize("text", BAD)
+def test_damaged_settings_are_an_error_that_says_how_to_start_over(tmp_path, interrupted, text, monkeypatch):
+    (interrupted / "settings.json").write_text(text, encoding="latin1")
+    with pytest.raises(ELQError, match=r"E132.*`settings.json` is damaged.*--restart"):
+        build(tmp_path)
+    # the classes are known
+    parsed = interrupt_after(monkeypatch, None)
+    assert len(build(tmp_path, restart=True)[0]) == 6
+    assert len(parsed) == len(ITEMS) + 2
+
+
+def test_a_link_stays_and_its_file_is_replaced(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "entities.jsonl").symlink_to(tmp_path / "real" / "file.jsonl")
+    for _ in range(2):
+        assert len(build(tmp_path)[0]) == 6
+        assert (tmp_path / "entities.jsonl").is_symlink()
+        assert [path.name for path in (tmp_path / "real").iterdir()] == ["file.jsonl"]
+
+
+def test_a_pipe_is_no_output(tmp_path):
+    os.mkfifo(tmp_path / "entities.jsonl")
+    with pytest.raises(ELQError, match=r"E187.*entities\.jsonl is a pipe or a device"):
+        build(tmp_path)
+    assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == []
 
 
 def test_an_empty_dump(tmp_path):
