@@ -1,7 +1,7 @@
 """`spacy elq convert`."""
 
 from pathlib import Path
-from typing import Optional
+from typing import List, Optional
 
 import typer
 from wasabi import msg
@@ -23,11 +23,11 @@ def convert_cli(
         help="Format of the input (marked, jsonl, el4qa, elq); by default from its suffix",
     ),
     lang: str = typer.Option("en", "--lang", "-l", help="Language code of the tokenizer"),
-    entities: Optional[Path] = typer.Option(
-        None,
+    entities: List[Path] = typer.Option(
+        [],
         "--entities",
         "-e",
-        help="Catalogue for translating gold ids of another system (--ids) to its own",
+        help="Catalogue for translating gold ids of another system (--ids) to its own; may be given several times",
     ),
     ids: str = typer.Option(
         "wikidata", "--ids", "-i", help='Id system of the gold ids, a key of "ids" in the catalogue'

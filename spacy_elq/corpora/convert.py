@@ -1,9 +1,10 @@
 """From a question set to spaCy's binary format."""
 
 import shutil
+from collections import ChainMap
 from itertools import islice
 from pathlib import Path
-from typing import Iterable, Iterator, List, Optional
+from typing import Iterable, Iterator, List, Optional, Sequence
 
 from spacy.tokens import Doc, DocBin
 from spacy.util import get_lang_class
@@ -22,7 +23,7 @@ def convert(
     *,
     format: Optional[str] = None,
     lang: str = "en",
-    entities: Optional[Path] = None,
+    entities: Sequence[Path] = (),
     ids: str = "wikidata",
     only: Optional[Path] = None,
     without: Optional[Path] = None,
@@ -31,6 +32,7 @@ def convert(
 ) -> Report:
     """Convert a question set.
 
+    entities (Sequence[Path]): Catalogues for translating gold ids; of equal ids, the last one's counts.
     RETURNS (Report): What was read and dropped.
     """
     try:
@@ -46,8 +48,9 @@ def convert(
     if only is not None or without is not None:
         chosen, dropped = (read_ids(path) if path else None for path in (only, without))
         questions = choose_questions(questions, report, only=chosen, without=dropped)
-    if entities is not None:
-        questions = translate_ids(questions, read_translation(entities, ids), report)
+    if entities:
+        known = [read_translation(path, ids) for path in entities]
+        questions = translate_ids(questions, dict(ChainMap(*reversed(known))), report)
     questions = islice(questions, limit or None)
     bar = tqdm(questions, desc="Convert", unit=" questions", mininterval=1.0)
     docs = questions_to_docs(bar, nlp, report)

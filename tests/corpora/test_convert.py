@@ -247,6 +247,19 @@ def test_gold_ids_are_translated_to_those_of_the_catalogue(el4qa, entities, tmp_
     assert [gold_of(doc) for doc in docs] == [[("rome", "E2")], [("paris", "E1"), ("atlantis", "Q404")], []]
 
 
+def test_gold_ids_are_translated_by_several_catalogues(write, el4qa, entities, tmp_path):
+    more = write(
+        "more.jsonl",
+        {"id": "E9", "title": "Atlantis", "ids": {"wikidata": "Q404"}},
+        {"id": "E3", "title": "Roma", "ids": {"wikidata": "Q220"}},
+    )
+    code, output = invoke(el4qa, tmp_path / "q.spacy", "-e", entities, "-e", more)
+    assert code == 0
+    assert "they keep it" not in output
+    docs = docs_of(tmp_path / "q.spacy")
+    assert [gold_of(doc) for doc in docs] == [[("rome", "E3")], [("paris", "E1"), ("atlantis", "E9")], []]
+
+
 def test_the_system_of_gold_ids_can_be_named(write, entities, tmp_path):
     source = write("q.txt", "is [paris](m.05qtj) old")
     code, output = invoke(source, tmp_path / "q.spacy", "-e", entities, "-i", "freebase")
