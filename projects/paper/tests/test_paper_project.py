@@ -105,7 +105,7 @@ def test_what_a_training_overrides_is_in_its_config():
     lines = [
         line for command in commands()[1].values() for line in command["script"] if "spacy train" in line
     ]
-    assert len(lines) == 18
+    assert len(lines) == 19
     for line in lines:
         words = line.split()
         place = words[4].replace("${vars.work}/", "")
