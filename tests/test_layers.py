@@ -33,6 +33,7 @@ INSIDE = {
         {"backend", "connections"},
         {"database", "vectors"},
         {"files"},
+        {"entries"},
         {"check", "compact", "view"},
         {"within"},
         {"search"},

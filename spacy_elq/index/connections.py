@@ -13,8 +13,10 @@ from typing import Iterator, List, Optional, Tuple
 from ..errors import ELQError, Errors
 
 Connection = sqlite3.Connection
-# what the name of a database ends with until it is complete
-FRESH = ".new"
+# what the names of our files begin with until they are complete; nobody else has files that are called so
+TEMPORARY = ".spacy-elq-"
+# what the name of the log of a database ends with
+LOG = "-wal"
 # how long a writer waits for another one, in seconds
 PATIENCE = 300.0
 # if the log has more than this many pages, 16 MB, a writer waits so many seconds for readers to make room
@@ -139,7 +141,7 @@ class Connections:
         """
         is_new = not self.path.exists()
         # nobody has it open before it has its name: SQLite does not survive that a file is moved
-        path = self.path.with_name(f"{self.path.name}{FRESH}") if is_new else self.path
+        path = self.path.with_name(f"{TEMPORARY}{self.path.name}") if is_new else self.path
         with source.reading() as content, translate_errors(self.path, is_writing=True):
             connection = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None)
             try:
@@ -204,7 +206,7 @@ def _look_at(path: Path) -> Tuple[int, ...]:
     """RETURNS (Tuple[int, ...]): Another one if the database was changed, or somebody has it open."""
     if not path.exists():
         return ()
-    about, is_open = path.stat(), path.with_name(f"{path.name}-wal").exists()
+    about, is_open = path.stat(), path.with_name(f"{path.name}{LOG}").exists()
     return (about.st_ino, about.st_mtime_ns, about.st_size, is_open)
 
 

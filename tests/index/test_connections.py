@@ -192,7 +192,7 @@ def test_a_database_is_replaced_at_once(connections, quick_path, is_there):
     else:
         target.replace_by(source)
     assert read(reader) == read(target) == [7]
-    assert not list(target.path.parent.glob("*.new*"))
+    assert not list(target.path.parent.glob(".spacy-elq*"))
     with reader.reading() as connection:
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
