@@ -4,6 +4,7 @@ import atexit
 import os
 import sqlite3
 import threading
+import time
 import weakref
 from contextlib import contextmanager, suppress
 from functools import lru_cache
@@ -19,6 +20,8 @@ TEMPORARY = ".spacy-elq-"
 LOG = "-wal"
 # how long a writer waits for another one, in seconds
 PATIENCE = 300.0
+# how often a reader looks whether the log is still there, and how many seconds it waits in between
+_LOOKS, _LOOK_AGAIN = 20, 0.05
 # if the log has more than this many pages, 16 MB, a writer waits so many seconds for readers to make room
 _LONG_LOG, _WAIT = 4096, 2.0
 _sessions: "weakref.WeakSet[_Session]" = weakref.WeakSet()
@@ -44,6 +47,10 @@ class Damaged(ELQError):
 
 class Busy(ELQError):
     """Another process makes files in the folder of an index."""
+
+
+class LogLeft(ELQError):
+    """The last changes are in a log that cannot be read without permission to write."""
 
 
 class _Session:
@@ -194,12 +201,27 @@ def _connect(session: _Session, path: Path, *, is_read_only: bool) -> Connection
         return session.connection
     # readers, too, want to note in the folder that they are there. Where they cannot, and nobody else has,
     # the database is read as one that never changes, and opened again when another user has changed it
-    with suppress(sqlite3.OperationalError):
-        session.connection = _prepare(f"{path.as_uri()}?mode=ro")
-        return session.connection
-    session.seen = _look_at(path)
-    session.connection = _prepare(f"{path.as_uri()}?mode=ro&immutable=1")
-    return session.connection
+    for _ in range(_LOOKS):
+        with suppress(sqlite3.OperationalError):
+            session.connection = _prepare(f"{path.as_uri()}?mode=ro")
+            return session.connection
+        session.seen = _look_at(path)
+        if not _has_log(path):
+            session.connection = _prepare(f"{path.as_uri()}?mode=ro&immutable=1")
+            return session.connection
+        # whoever closes the database last removes the notes of readers first, then the log
+        time.sleep(_LOOK_AGAIN)
+    session.seen = None
+    raise LogLeft(Errors.E192.format(path=path.parent, file=f"{path.name}{LOG}"))
+
+
+def _has_log(path: Path) -> bool:
+    """RETURNS (bool): Whether there may be changes that are not in the database itself."""
+    log = path.with_name(f"{path.name}{LOG}")
+    try:
+        return log.stat().st_size > 0
+    except FileNotFoundError:
+        return False
 
 
 def _look_at(path: Path) -> Tuple[int, ...]:
