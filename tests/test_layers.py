@@ -30,7 +30,7 @@ INSIDE = {
         {"entity_encoder", "towers"},
     ],
     "index": [
-        {"backend", "connections"},
+        {"backend", "connections", "log"},
         {"database", "vectors"},
         {"files"},
         {"entries"},

@@ -4,9 +4,11 @@ from pathlib import Path
 from typing import List, NamedTuple, Union
 
 from ..errors import ELQError
+from .connections import LOG, LogLeft
 from .database import DATABASE, Database, check_database
 from .entries import find_invalid
 from .files import ENCODER, SEARCH, check_files, check_is_index, read_entries, sum_folder
+from .log import check_log
 
 
 class Damage(NamedTuple):
@@ -23,13 +25,17 @@ class Damage(NamedTuple):
 
 
 def check_index(path: Union[str, Path]) -> List[Damage]:
-    """Read every byte of an index.
+    """Read every byte of an index. If the log of its database is damaged, nothing else is read: SQLite would
+    remove what is left of it.
 
     path (Union[str, Path]): The folder.
     RETURNS (List[Damage]): What is wrong; empty if nothing is.
     """
     folder = Path(path).absolute()
     check_is_index(folder)
+    if problem := check_log(folder / f"{DATABASE}{LOG}"):
+        repeat = "restore a copy, or make the last changes again: those before the damage are kept"
+        return [Damage(f"{DATABASE}{LOG}", problem, repeat)]
     restore = "restore a copy, or encode the catalogue again"
     try:
         database = Database.open(folder / DATABASE)
@@ -40,6 +46,8 @@ def check_index(path: Union[str, Path]) -> List[Damage]:
             found.append(Damage(role, problem, again if role == SEARCH else restore))
         sums = database.get_meta("encoder_files")
         database.close()
+    except LogLeft:
+        raise
     except ELQError as err:
         return [Damage(DATABASE, str(err), restore)]
     if sums is not None and sum_folder(folder / ENCODER) != sums:

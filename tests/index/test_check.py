@@ -1,8 +1,10 @@
+import os
+import signal
 from functools import partial
 
 import numpy as np
 import pytest
-from index_world import Texts, make_entity, make_index
+from index_world import Texts, in_child, make_entity, make_index
 
 from spacy_elq.errors import ELQError
 from spacy_elq.index import (
@@ -13,6 +15,7 @@ from spacy_elq.index import (
     copy_index,
     register_encoder,
 )
+from spacy_elq.index.connections import LogLeft
 from spacy_elq.index.files import SEARCH, VECTORS, named_files
 
 
@@ -140,6 +143,44 @@ def test_vectors_that_do_not_fit_the_base_are_damage(index, next_):
     for work in (EntityIndex.open, partial(compact_index, force=True)):
         with pytest.raises(ELQError, match=rf"E031.*vectors-.* has 6 vectors instead of {next_}"):
             work(index.path)
+
+
+# The log
+
+
+def test_a_damaged_log_is_found_and_left_as_it_is(index):
+    reader = EntityIndex.open(index.path)
+
+    def work():
+        with reader.reading():
+            index.add([make_entity(8)], Texts())
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    index.close()
+    reader.close()
+    assert in_child(work) == -signal.SIGKILL
+    log = index.path / "entities.db-wal"
+    data = bytearray(log.read_bytes())
+    data[5000] ^= 1
+    log.write_bytes(data)
+    for _ in range(2):
+        (damage,) = check_index(index.path)
+        assert damage.file == "entities.db-wal"
+        assert damage.problem == "is damaged from frame 2 on: the changes there are lost"
+        assert "make the last changes again" in damage.remedy
+    data[5000] ^= 1
+    log.write_bytes(data)
+    assert check_index(index.path) == []
+    assert "E8" in EntityIndex.open(index.path)
+
+
+def test_a_log_that_cannot_be_read_is_no_damage(index, monkeypatch):
+    def refuse(path):
+        raise LogLeft("E192")
+
+    monkeypatch.setattr("spacy_elq.index.check.Database.open", refuse)
+    with pytest.raises(ELQError, match="E192"):
+        check_index(index.path)
 
 
 # The encoder
