@@ -145,7 +145,7 @@ class Errors:
     )
 
     E083 = (
-        "[spacy-elq E083] Not enough disk space for {path}: about {needed} MB are needed, {free} MB are "
+        "[spacy-elq E083] Not enough disk space for {path}: about {needed} are needed, {free} are "
         "free. Nothing was written. Free some space, or choose another folder."
     )
     E081 = (
@@ -212,6 +212,19 @@ class Errors:
     E184 = (
         "[spacy-elq E184] The index {path} has no entity with the name {found!r} or a similar spelling. To "
         "search by id: python -m spacy elq show {path} ID"
+    )
+    E191 = (
+        "[spacy-elq E191] {path} {problem}. `spacy elq encode` keeps unfinished work there, and removes it "
+        "at the end. Move it away, or choose another output."
+    )
+    E192 = (
+        "[spacy-elq E192] The last changes of the index {path} are still in {file}, which a killed process "
+        "left, and cannot be read without permission to write to the folder. Let somebody who has it open "
+        "the index once: python -m spacy elq check {path}"
+    )
+    E193 = (
+        "[spacy-elq E193] {path} is a link, which a copy of the index would follow to files outside. Put the "
+        "entity encoder itself there: cp -rL {path} COPY, then replace the link by the copy."
     )
 
     # Data sets and commands
@@ -383,6 +396,10 @@ class Errors:
         "[spacy-elq E153] The entity encoder {name!r} has only int8 weights, for the settings it was saved "
         "with ({problem}). Use the encoder that it was made from."
     )
+    E194 = (
+        "[spacy-elq E194] The index says that its entity encoder is {found}, expected strings: a name and a "
+        "list of paths. Name the folder of the encoder with --encoder FOLDER."
+    )
 
     # Where a catalogue comes from
     E130 = (
@@ -498,6 +515,11 @@ class Warnings:
     W080 = (
         "[spacy-elq W080] {path}: the column {column!r} is ignored. Did you mean `{field}`? To read it: "
         "--{field} {column!r}"
+    )
+    W090 = (
+        "[spacy-elq W090] FAISS cannot build {factory!r} for {count} entities, too few to learn it from. The "
+        "index {path} is now searched exactly ({exact!r}). When it has more entities: python -m spacy elq "
+        "index {path} {path} --factory {factory}"
     )
 
 

@@ -30,9 +30,10 @@ INSIDE = {
         {"entity_encoder", "towers"},
     ],
     "index": [
-        {"backend", "connections"},
+        {"backend", "connections", "log"},
         {"database", "vectors"},
         {"files"},
+        {"entries"},
         {"check", "compact", "view"},
         {"within"},
         {"search"},

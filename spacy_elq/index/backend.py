@@ -42,6 +42,10 @@ _CHUNK = 8192
 _TRAINING_VECTORS = 100_000
 
 
+class Unbuildable(ELQError):
+    """FAISS does not build this kind of index, or not over so few vectors."""
+
+
 def default_factory(count: int, width: int) -> str:
     """RETURNS (str): The factory string for a catalogue of this size when the user names none."""
     if count <= EXACT_UP_TO:
@@ -357,9 +361,9 @@ def _bytes_per_entity(index: Any) -> int:
     return bytes_
 
 
-def _refused(factory: str, shape: Tuple[int, ...], err: RuntimeError) -> ELQError:
-    count, width = shape
-    return ELQError(Errors.E034.format(factory=factory, count=count, width=width, problem=_first_line(err)))
+def _refused(factory: str, shape: Tuple[int, ...], err: RuntimeError) -> Unbuildable:
+    problem = _first_line(err)
+    return Unbuildable(Errors.E034.format(factory=factory, count=shape[0], width=shape[1], problem=problem))
 
 
 def _misfit(path: Path, problem: str) -> ELQError:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shutil
 import tempfile
 from pathlib import Path
@@ -17,6 +16,7 @@ from .database import DATABASE, Database
 from .entity_index import EntityIndex
 from .files import (
     ENCODER,
+    OLD_FORMAT,
     OLD_META,
     SEARCH,
     VECTORS,
@@ -25,6 +25,8 @@ from .files import (
     can_be_read,
     check_disk,
     drop_unused,
+    drop_work,
+    is_old_name,
     link_or_copy,
     maintaining,
     named_files,
@@ -36,9 +38,6 @@ from .vectors import Vectors
 
 # how often the files of an index may be replaced while they are copied
 _TRIES = 10
-_OLD_FORMAT = 2
-# what the names of files looked like in that format
-_OLD_NAME = re.compile(r"[a-z]+-[0-9a-f]{8}\.(npy|jsonl|faiss)")
 
 
 def build_index(
@@ -60,6 +59,7 @@ def build_index(
     RETURNS (EntityIndex): The new index.
     """
     output, folder = Path(output).absolute(), Path(vectors).absolute()
+    _check_encoder(folder, output)
     with making(output) as work_path:
         if _is_old(folder):
             files, known = _convert(folder, work_path)
@@ -119,19 +119,38 @@ def copy_index(index: EntityIndex, folder: Path) -> None:
     """Put a copy of an index into another folder; its files are hard links where that is possible."""
     if folder.exists() and index.path.samefile(folder):
         return
+    _check_encoder(index.path, folder)
     with making(folder) as work_path:
         files, _ = _copy(index, work_path)
         _copy_encoder(index.path, folder)
         publish(folder, Database.open(work_path), files)
 
 
+def _check_encoder(source: Path, folder: Path) -> None:
+    """Check that there are no links in the entity encoder of an index that is copied: a copy would have what
+    they lead to, which may be anything.
+
+    RAISES (ELQError): If there is one.
+    """
+    if _is_same(source, folder):
+        return
+    encoder = source / ENCODER
+    link = next((path for path in (encoder, *encoder.rglob("*")) if path.is_symlink()), None)
+    if link is not None:
+        raise ELQError(Errors.E193.format(path=link))
+
+
 def _copy_encoder(source: Path, folder: Path) -> None:
     """Put the entity encoder that travels with an index into the folder of its copy, if there is one."""
-    if not (source / ENCODER).is_dir() or source.samefile(folder):
+    if not (source / ENCODER).is_dir() or _is_same(source, folder):
         return
     # files that are there may be those of another index under a second name: they are never changed
     shutil.rmtree(folder / ENCODER, ignore_errors=True)
     shutil.copytree(source / ENCODER, folder / ENCODER)
+
+
+def _is_same(source: Path, folder: Path) -> bool:
+    return source.exists() and folder.exists() and source.samefile(folder)
 
 
 def register_encoder(folder: Path) -> None:
@@ -153,6 +172,7 @@ class making:
         """RETURNS (Path): Where the database can be, until it is published."""
         self._lock.__enter__()
         target = Database(self._output / DATABASE)
+        drop_work(self._output)
         # what is damaged stays as it is until there is something to replace it
         if can_be_read(target) or not target.path.exists():
             drop_unused(self._output, target if target.path.exists() else None)
@@ -161,8 +181,7 @@ class making:
 
     def __exit__(self, *error: Any) -> None:
         """Remove what was not published."""
-        for path in self._output.glob(f"{WORK}*"):
-            path.unlink(missing_ok=True)
+        drop_work(self._output)
         if error[0] is not None and not (self._output / DATABASE).exists():
             drop_unused(self._output, None)
         self._lock.__exit__(*error)
@@ -234,11 +253,11 @@ def _read_old_meta(folder: Path) -> Dict[str, Any]:
 
     try:
         meta = json.loads((folder / OLD_META).read_text(encoding="utf8"))
-        if meta["format"] != _OLD_FORMAT:
-            raise damaged(OLD_META, f"has the format {meta['format']}, expected {_OLD_FORMAT}")
-        for entry in meta["files"].values():
+        if meta["format"] != OLD_FORMAT:
+            raise damaged(OLD_META, f"has the format {meta['format']}, expected {OLD_FORMAT}")
+        for role, entry in meta["files"].items():
             path = folder / entry["name"]
-            if not _OLD_NAME.fullmatch(entry["name"]) or not path.is_file():
+            if not is_old_name(role, entry["name"]) or not path.is_file():
                 raise damaged(OLD_META, f"names {entry['name']!r}, which is not a file of the index")
             if path.stat().st_size != entry["bytes"]:
                 raise damaged(path.name, f"has {path.stat().st_size} bytes instead of {entry['bytes']}")

@@ -3,9 +3,12 @@
 from pathlib import Path
 from typing import List, NamedTuple, Union
 
-from ..errors import ELQError, Errors
+from ..errors import ELQError
+from .connections import LOG, LogLeft
 from .database import DATABASE, Database, check_database
-from .files import ENCODER, SEARCH, check_files, sum_folder
+from .entries import find_invalid
+from .files import ENCODER, SEARCH, check_files, check_is_index, read_entries, sum_folder
+from .log import check_log
 
 
 class Damage(NamedTuple):
@@ -22,24 +25,29 @@ class Damage(NamedTuple):
 
 
 def check_index(path: Union[str, Path]) -> List[Damage]:
-    """Read every byte of an index.
+    """Read every byte of an index. If the log of its database is damaged, nothing else is read: SQLite would
+    remove what is left of it.
 
     path (Union[str, Path]): The folder.
     RETURNS (List[Damage]): What is wrong; empty if nothing is.
     """
     folder = Path(path).absolute()
-    if not (folder / DATABASE).is_file():
-        raise ELQError(Errors.E030.format(path=folder))
+    check_is_index(folder)
+    if problem := check_log(folder / f"{DATABASE}{LOG}"):
+        repeat = "restore a copy, or make the last changes again: those before the damage are kept"
+        return [Damage(f"{DATABASE}{LOG}", problem, repeat)]
     restore = "restore a copy, or encode the catalogue again"
     try:
         database = Database.open(folder / DATABASE)
-        problems = check_database(database) or _check_parts(database)
+        problems = _check_parts(database) or check_database(database)
         found = [Damage(DATABASE, problem, restore) for problem in problems]
         for role, problem in check_files(database):
             again = f"python -m spacy elq compact {folder} --force"
             found.append(Damage(role, problem, again if role == SEARCH else restore))
         sums = database.get_meta("encoder_files")
         database.close()
+    except LogLeft:
+        raise
     except ELQError as err:
         return [Damage(DATABASE, str(err), restore)]
     if sums is not None and sum_folder(folder / ENCODER) != sums:
@@ -49,13 +57,18 @@ def check_index(path: Union[str, Path]) -> List[Damage]:
 
 
 def _check_parts(database: Database) -> List[str]:
-    """RETURNS (List[str]): What an index has to have, and is not there."""
+    """RETURNS (List[str]): What an index has to have, and is not there or cannot be used."""
     with database.reading():
-        needed = ("base", "files", "catalogue", "encoder")
-        missing = [f"there is no entry `{key}`" for key in needed if database.get_meta(key) is None]
-        if missing:
-            return missing
-        rows = database.get_meta("base")["next"] - len(database.get_array("gaps", "int64"))
-        popularity, names = (database.get_array(key, "uint8").nbytes for key in ("popularity", "names"))
+        read_entries(database)
+        if invalid := find_invalid(database):
+            is_there = {key: database.get_meta(key) is not None for key in invalid}
+            return [
+                f"the entry `{x}` is not valid" if is_there[x] else f"there is no entry `{x}`"
+                for x in invalid
+            ]
+        popularity, names, gaps = (
+            database.get_array(key, "uint8").nbytes for key in ("popularity", "names", "gaps")
+        )
+        rows = database.get_meta("base")["next"] - gaps // 8
     is_whole = popularity == 4 * rows and names > 0
     return [] if is_whole else ["what is known about names and popularity is not complete"]

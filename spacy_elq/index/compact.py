@@ -1,26 +1,30 @@
 """Fold the changes of an index into its files."""
 
+import warnings
 from pathlib import Path
 from typing import Any, Dict, Iterator, Optional, Tuple, Union
 
 import numpy as np
 
-from ..errors import ELQError, Errors
+from ..errors import Warnings
 from ..types import Array
-from .backend import build_backend, default_factory, plan_backend
+from .backend import EXACT, EXACT_UP_TO, Unbuildable, build_backend, default_factory, plan_backend
 from .connections import Damaged
 from .database import DATABASE, Counters, Database, NameFilter
+from .entries import check_entries
 from .files import (
     SEARCH,
     VECTORS,
     check_disk,
     check_files,
+    check_is_index,
     describe_file,
     drop_unused,
     file_path,
     maintaining,
     named_files,
     new_number,
+    note_files,
     sync_folder,
 )
 from .vectors import Vectors
@@ -75,9 +79,7 @@ def compact_index(path: Union[str, Path], *, force: bool = False, progress: bool
     path (Union[str, Path]): The folder.
     """
     folder = Path(path).absolute()
-    if not (folder / DATABASE).is_file():
-        message = Errors.E032 if (folder / "meta.json").is_file() else Errors.E030
-        raise ELQError(message.format(path=folder))
+    check_is_index(folder)
     database = Database.open(folder / DATABASE)
     try:
         return compact(database, force=force, progress=progress)
@@ -91,6 +93,7 @@ class _Plan:
     def __init__(self, database: Database) -> None:
         self.state: Counters = database.counters()
         self.vectors = _open_vectors(database)
+        self._before = list(named_files(database).values())
         self._settings: Optional[Dict[str, Any]] = database.get_meta("backend")
         gaps, old_next = database.get_array("gaps", "int64"), database.get_meta("base")["next"]
         old = np.setdiff1d(np.arange(old_next), gaps, assume_unique=True)
@@ -122,16 +125,34 @@ class _Plan:
         settings, bytes_ = self._plan_backend()
         check_disk(folder, bytes_ + 4 * self.shape[0] * self.shape[1])
         number = new_number(folder)
-        path = file_path(folder, VECTORS, number)
+        path, search = (file_path(folder, role, number) for role in (VECTORS, SEARCH))
+        note_files(folder, [path, search, *self._before])
         write_vectors(path, self.shape, self._chunks())
-        entries = {VECTORS: describe_file(path, number)}
         if settings is not None:
-            search = file_path(folder, SEARCH, number)
-            build_backend(Vectors(path).array, search, settings=settings, progress=progress)
-            if search.exists():
-                entries[SEARCH] = describe_file(search, number)
+            settings = self._build(Vectors(path).array, search, settings, progress=progress)
+        made = {VECTORS: path, SEARCH: search}
+        entries = {role: describe_file(own, number) for role, own in made.items() if own.exists()}
         sync_folder(folder)
         return entries, settings
+
+    def _build(
+        self, vectors: Array, path: Path, settings: Dict[str, Any], *, progress: bool
+    ) -> Dict[str, Any]:
+        """Build the back end or, if there are too few vectors for FAISS to learn it from, none: few vectors
+        are searched one by one.
+
+        RETURNS (Dict[str, Any]): The settings of the one that there is.
+        """
+        try:
+            build_backend(vectors, path, settings=settings, progress=progress)
+        except Unbuildable:
+            if len(vectors) > EXACT_UP_TO:
+                raise
+            folder, factory = path.parent, settings["factory"]
+            message = Warnings.W090.format(factory=factory, count=len(vectors), path=folder, exact=EXACT)
+            warnings.warn(message, stacklevel=2)
+            return {"factory": EXACT}
+        return settings
 
     def _plan_backend(self) -> Tuple[Optional[Dict[str, Any]], int]:
         """RETURNS (Tuple[Optional[Dict[str, Any]], int]): The settings of before, or those of this size if
@@ -156,9 +177,14 @@ def _open_vectors(database: Database) -> Vectors:
     path = named_files(database).get(VECTORS)
     if path is None:
         raise Damaged(database.path, "is not complete, or not an index")
+    check_entries(database)
     if not path.is_file():
         raise Damaged(path, "is missing")
-    return Vectors(path)
+    vectors = Vectors(path)
+    expected = database.get_meta("base")["next"] - len(database.get_array("gaps", "int64"))
+    if len(vectors.array) != expected:
+        raise Damaged(path, f"has {len(vectors.array)} vectors instead of {expected}")
+    return vectors
 
 
 def write_vectors(path: Path, shape: Tuple[int, int], chunks: Iterator[Array]) -> None:

@@ -4,6 +4,7 @@ import atexit
 import os
 import sqlite3
 import threading
+import time
 import weakref
 from contextlib import contextmanager, suppress
 from functools import lru_cache
@@ -13,10 +14,14 @@ from typing import Iterator, List, Optional, Tuple
 from ..errors import ELQError, Errors
 
 Connection = sqlite3.Connection
-# what the name of a database ends with until it is complete
-FRESH = ".new"
+# what the names of our files begin with until they are complete; nobody else has files that are called so
+TEMPORARY = ".spacy-elq-"
+# what the name of the log of a database ends with
+LOG = "-wal"
 # how long a writer waits for another one, in seconds
 PATIENCE = 300.0
+# how often a reader looks whether the log is still there, and how many seconds it waits in between
+_LOOKS, _LOOK_AGAIN = 20, 0.05
 # if the log has more than this many pages, 16 MB, a writer waits so many seconds for readers to make room
 _LONG_LOG, _WAIT = 4096, 2.0
 _sessions: "weakref.WeakSet[_Session]" = weakref.WeakSet()
@@ -42,6 +47,10 @@ class Damaged(ELQError):
 
 class Busy(ELQError):
     """Another process makes files in the folder of an index."""
+
+
+class LogLeft(ELQError):
+    """The last changes are in a log that cannot be read without permission to write."""
 
 
 class _Session:
@@ -139,7 +148,7 @@ class Connections:
         """
         is_new = not self.path.exists()
         # nobody has it open before it has its name: SQLite does not survive that a file is moved
-        path = self.path.with_name(f"{self.path.name}{FRESH}") if is_new else self.path
+        path = self.path.with_name(f"{TEMPORARY}{self.path.name}") if is_new else self.path
         with source.reading() as content, translate_errors(self.path, is_writing=True):
             connection = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None)
             try:
@@ -192,19 +201,34 @@ def _connect(session: _Session, path: Path, *, is_read_only: bool) -> Connection
         return session.connection
     # readers, too, want to note in the folder that they are there. Where they cannot, and nobody else has,
     # the database is read as one that never changes, and opened again when another user has changed it
-    with suppress(sqlite3.OperationalError):
-        session.connection = _prepare(f"{path.as_uri()}?mode=ro")
-        return session.connection
-    session.seen = _look_at(path)
-    session.connection = _prepare(f"{path.as_uri()}?mode=ro&immutable=1")
-    return session.connection
+    for _ in range(_LOOKS):
+        with suppress(sqlite3.OperationalError):
+            session.connection = _prepare(f"{path.as_uri()}?mode=ro")
+            return session.connection
+        session.seen = _look_at(path)
+        if not _has_log(path):
+            session.connection = _prepare(f"{path.as_uri()}?mode=ro&immutable=1")
+            return session.connection
+        # whoever closes the database last removes the notes of readers first, then the log
+        time.sleep(_LOOK_AGAIN)
+    session.seen = None
+    raise LogLeft(Errors.E192.format(path=path.parent, file=f"{path.name}{LOG}"))
+
+
+def _has_log(path: Path) -> bool:
+    """RETURNS (bool): Whether there may be changes that are not in the database itself."""
+    log = path.with_name(f"{path.name}{LOG}")
+    try:
+        return log.stat().st_size > 0
+    except FileNotFoundError:
+        return False
 
 
 def _look_at(path: Path) -> Tuple[int, ...]:
     """RETURNS (Tuple[int, ...]): Another one if the database was changed, or somebody has it open."""
     if not path.exists():
         return ()
-    about, is_open = path.stat(), path.with_name(f"{path.name}-wal").exists()
+    about, is_open = path.stat(), path.with_name(f"{path.name}{LOG}").exists()
     return (about.st_ino, about.st_mtime_ns, about.st_size, is_open)
 
 

@@ -2,7 +2,7 @@
 
 import io
 import multiprocessing
-import shutil
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
@@ -11,15 +11,21 @@ import numpy as np
 from tqdm import tqdm
 
 from ..catalogue import read_catalogue
-from ..errors import ELQError
+from ..errors import ELQError, Errors
 from ..types import Array, Encoder, Entity
 from ..util import set_threads
 from .build import describe_encoder, fill_database
 from .database import DATABASE, Database
 from .entity_index import EntityIndex
-from .files import VECTORS, allocate, check_disk, maintaining, publish
+from .files import SQLITE_ENDS, VECTORS, allocate, check_disk, is_database, maintaining, publish
 
 PARTIAL = "partial"
+# says that a folder is one of unfinished work; it goes last
+MARK = ".spacy-elq"
+_MARK_TEXT = (
+    "Unfinished work of `spacy elq encode`: the same command goes on with it and removes it at the end.\n"
+)
+_WORK_FILES = (DATABASE, *(f"{DATABASE}{end}" for end in SQLITE_ENDS), VECTORS, MARK)
 # what a process of `encode_catalogue(n_process=...)` works on
 _own_shards: Optional["_Shards"] = None
 
@@ -39,7 +45,8 @@ def encode_catalogue(
 
     Work in progress is kept in `output/partial`: the entities, the vectors and a list of the shards done.
     Started again with the same catalogue and encoder, only the missing shards are encoded. Existing vectors
-    in `output` stay usable until the new ones are complete.
+    in `output` stay usable until the new ones are complete. A folder with that name that somebody else has
+    made, or put files into, is refused.
 
     catalogue (Union[str, Path]): entities.jsonl.
     output (Union[str, Path]): Folder for the vectors, to be given to `build_index`.
@@ -71,7 +78,7 @@ def encode_catalogue(
                 bar.update(shards.size(begin))
         del shards
         publish(output, work, {VECTORS: work.path.parent / VECTORS})
-        shutil.rmtree(output / PARTIAL)
+        _remove_work(output / PARTIAL)
     return EntityIndex.open(output)
 
 
@@ -158,8 +165,12 @@ def _prepare(catalogue: Path, work: Path, encoder: Encoder, shard_size: int) -> 
     RETURNS (Database): Its shards are those that are done.
     """
     fresh = work.with_name(f"{PARTIAL}-new")
-    shutil.rmtree(fresh, ignore_errors=True)
+    for folder in (work, fresh):
+        _check_work(folder)
+    _mark(work)
+    _remove_work(fresh)
     fresh.mkdir(parents=True)
+    _mark(fresh)
     try:
         # the entities, their names and indexes take about twice as much as the catalogue
         check_disk(fresh, 3 * catalogue.stat().st_size if catalogue.is_file() else 0)
@@ -169,16 +180,53 @@ def _prepare(catalogue: Path, work: Path, encoder: Encoder, shard_size: int) -> 
         database.set_meta(work={"shard_size": shard_size, "bytes": size})
         database.close()
     except BaseException:
-        shutil.rmtree(fresh, ignore_errors=True)
+        _remove_work(fresh)
         raise
     earlier = _open_earlier(work)
     if earlier is None or _plan(earlier) != _plan(database):
-        shutil.rmtree(work, ignore_errors=True)
+        _remove_work(work)
         fresh.rename(work)
     else:
-        shutil.rmtree(fresh)
+        _remove_work(fresh)
     allocate(work / VECTORS, size)
     return Database.open(work / DATABASE)
+
+
+def _check_work(folder: Path) -> None:
+    """Check that a folder, if it is there, has unfinished work of ours and nothing else: it will be removed.
+    Earlier versions did not mark theirs, but a database of ours was in it.
+
+    RAISES (ELQError): If it is somebody else's.
+    """
+    if folder.is_symlink() or folder.is_file():
+        raise ELQError(Errors.E191.format(path=folder, problem="is a link or a file, expected a folder"))
+    found = sorted(folder.iterdir()) if folder.exists() else []
+    others = [path.name for path in found if path.name not in _WORK_FILES or not _is_plain(path)]
+    if others:
+        problem = f"has other files than an unfinished encoding ({', '.join(others[:3])})"
+        raise ELQError(Errors.E191.format(path=folder, problem=problem))
+    if found and not (folder / MARK).exists() and not is_database(folder / DATABASE):
+        problem = f"is not marked as an unfinished encoding (no file {MARK})"
+        raise ELQError(Errors.E191.format(path=folder, problem=problem))
+
+
+def _mark(folder: Path) -> None:
+    """Note that a folder is one of unfinished work, if it is there."""
+    if folder.exists():
+        (folder / MARK).write_text(_MARK_TEXT, encoding="utf8")
+
+
+def _is_plain(path: Path) -> bool:
+    return path.is_file() and not path.is_symlink()
+
+
+def _remove_work(folder: Path) -> None:
+    """Remove a folder of unfinished work. Files that somebody has put into it meanwhile stay."""
+    for name in _WORK_FILES:
+        if (folder / name).exists():
+            (folder / name).unlink()
+    with suppress(OSError):
+        folder.rmdir()
 
 
 def _plan(database: Database) -> List[Any]:

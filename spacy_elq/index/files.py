@@ -1,32 +1,58 @@
 """The files of an index beside its database. We name them by what they hold and a number; their sizes and
-sums are in the database.
+sums are in the database. The folder may have files of other people, too, whatever their names are: we remove
+only those that the database names, or a note that was written before they were made.
 """
 
 import errno
 import hashlib
+import json
+import math
 import os
 import re
 import secrets
 import shutil
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Collection, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import (
+    Any,
+    Callable,
+    Collection,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    Optional,
+    Sequence,
+    Set,
+    Tuple,
+)
 
 from filelock import FileLock, Timeout
 
 from ..errors import ELQError, Errors
-from .connections import FRESH, Busy, Damaged
+from .connections import LOG, TEMPORARY, Busy, Damaged
 from .database import DATABASE, Database
 
 VECTORS, SEARCH = "vectors.npy", "search.faiss"
+# what the files of an index hold, and those of a dictionary of anchors
+_OF_ANCHORS = ("anchors", "counts", "begins", "senses", "weights", "inlinks")
+_ROLES = {VECTORS, SEARCH, *(f"{stem}.npy" for stem in _OF_ANCHORS)}
 # where an entity encoder that travels with an index is
 ENCODER = "encoder"
-LOCK, WORK = ".lock", "new.db"
-# what describes an index in the format of spacy-elq 0.2
+LOCK, WORK = ".lock", f"{TEMPORARY}work.db"
+# the names of files that are being made, or are about to be replaced, one per line
+NOTES = f"{TEMPORARY}files"
+# what describes an index, and a dictionary of anchors, in the format of spacy-elq 0.2
 OLD_META = "meta.json"
-# our files, and those of that format
-_NUMBERED = re.compile(r"[a-z]+-[0-9a-f]{8}\.(npy|faiss|jsonl)")
-_ROLE = re.compile(r"[a-z]+\.(npy|faiss)")
+OLD_FORMAT = 2
+_OLD_FORMATS = (OLD_FORMAT, "dictionary 1")
+_NUMBERED = re.compile(r"[a-z]+-[0-9a-f]{8}\.(npy|faiss)")
+_OLD_ROLE = re.compile(r"[a-z]+\.(npy|faiss|jsonl)")
+# what SQLite puts beside a database
+SQLITE_ENDS = (LOG, "-shm", "-journal")
+# where SQLite keeps the number of an application, and ours
+_APPLICATION_AT, _APPLICATION = 68, b"ELQ3"
 _CHUNK = 1 << 20
 # no space, no permission, something else where a file or a folder is expected
 _FAILED_WRITES = {
@@ -53,6 +79,16 @@ def file_path(folder: Path, role: str, number: int) -> Path:
     """
     stem, _, suffix = role.rpartition(".")
     return folder / f"{stem}-{number:08x}.{suffix}"
+
+
+def check_is_index(folder: Path) -> None:
+    """Check that a folder has an index.
+
+    RAISES (ELQError): If it has none, or one in the old format.
+    """
+    if not (folder / DATABASE).is_file():
+        message = Errors.E032 if (folder / OLD_META).is_file() else Errors.E030
+        raise ELQError(message.format(path=folder))
 
 
 def new_number(folder: Path) -> int:
@@ -90,7 +126,7 @@ def find_files(database: Database) -> Dict[str, Path]:
     """
     folder = database.path.parent
     paths = {}
-    for role, entry in _read_entries(database).items():
+    for role, entry in read_entries(database).items():
         path = paths[role] = file_path(folder, role, entry["number"])
         if path.stat().st_size != entry["bytes"]:
             problem = f"has {path.stat().st_size} bytes instead of {entry['bytes']}"
@@ -130,39 +166,92 @@ def _remove_if_empty(folder: Path) -> None:
             folder.rmdir()
 
 
+def note_files(folder: Path, paths: Iterable[Path]) -> None:
+    """Note files that are about to be made, or that the database will not name any more: if this process is
+    killed, `drop_unused` knows that they are ours.
+    """
+    notes = folder / NOTES
+    if notes.is_symlink():  # to a file that is none of ours
+        notes.unlink()
+    with notes.open("a", encoding="utf8") as file_:
+        file_.writelines(f"{path.name}\n" for path in paths)
+
+
 def drop_unused(folder: Path, database: Optional[Database]) -> None:
     """Remove the files that belong to no state of the database any more: those of an earlier one, of an index
-    in the old format that it has replaced, or of a process that was killed.
+    in the old format that it has replaced, or of a process that was killed. Others are not touched.
     """
     used = set() if database is None else {path.name for path in named_files(database).values()}
-    is_old = (folder / OLD_META).is_file()
-    for path in folder.iterdir():
-        if path.name not in used and _NUMBERED.fullmatch(path.name) and not (is_old and database is None):
-            path.unlink(missing_ok=True)
-    if is_old and database is not None and b'"format"' in (folder / OLD_META).read_bytes():
+    old = set() if database is None else _read_old_names(folder)
+    for name in sorted((_read_notes(folder) | old) - used):
+        (folder / name).unlink(missing_ok=True)
+    if old:
         (folder / OLD_META).unlink()
-    for pattern in (f"{WORK}*", f"{DATABASE}{FRESH}*"):
+    drop_work(folder)
+    (folder / NOTES).unlink(missing_ok=True)
+
+
+def drop_work(folder: Path) -> None:
+    """Remove the databases that are not complete; of a link, only the link goes."""
+    for pattern in (f"{WORK}*", f"{TEMPORARY}{DATABASE}*"):
         for path in folder.glob(pattern):
             path.unlink(missing_ok=True)
 
 
+def _read_notes(folder: Path) -> Set[str]:
+    """RETURNS (Set[str]): The names that were noted; the last one may be incomplete and does not count."""
+    try:
+        lines = (folder / NOTES).read_text(encoding="utf8", errors="replace").splitlines()
+    except FileNotFoundError:
+        return set()
+    return {line for line in lines if _NUMBERED.fullmatch(line)}
+
+
+def _read_old_names(folder: Path) -> Set[str]:
+    """RETURNS (Set[str]): The files that an index or a dictionary in the old format has; none if there is
+    only a file of somebody else with the name of its description.
+    """
+    try:
+        meta = json.loads((folder / OLD_META).read_bytes())
+        names = {role: entry["name"] for role, entry in meta["files"].items()}
+        is_old = meta["format"] in _OLD_FORMATS and isinstance(meta["catalogue"], str)
+        is_old = is_old and all(is_old_name(role, name) for role, name in names.items())
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return set()
+    return set(names.values()) if is_old else set()
+
+
+def is_old_name(role: str, name: str) -> bool:
+    """RETURNS (bool): Whether a file can have this name in the old format."""
+    stem, _, suffix = role.rpartition(".")
+    return bool(_OLD_ROLE.fullmatch(role) and re.fullmatch(rf"{stem}-[0-9a-f]{{8}}\.{suffix}", name))
+
+
 def named_files(database: Database) -> Dict[str, Path]:
     """RETURNS (Dict[str, Path]): Where the files of a database should be, by role."""
-    files = _read_entries(database)
+    files = read_entries(database)
     return {role: file_path(database.path.parent, role, x["number"]) for role, x in files.items()}
 
 
-def _read_entries(database: Database) -> Dict[str, Dict[str, Any]]:
+def read_entries(database: Database) -> Dict[str, Dict[str, Any]]:
     """RETURNS (Dict[str, Dict[str, Any]]): What the database says about its files, by role. A database may
     come from anywhere: it must not lead us to other files.
     """
     entries = database.get_meta("files", {})
+    if not isinstance(entries, dict):
+        raise Damaged(database.path, "has a list of files that is none")
     for role, entry in entries.items():
-        numbers = [entry.get(key) for key in ("number", "bytes")] if isinstance(entry, dict) else [None]
-        if not _ROLE.fullmatch(role) or not all(isinstance(number, int) for number in numbers):
-            problem = f"names a file that is none of ours ({role!r})"
-            raise Damaged(database.path, problem)
+        if role not in _ROLES or not _is_entry(entry):
+            raise Damaged(database.path, f"names a file that is none of ours ({role!r})")
     return entries
+
+
+def _is_entry(entry: Any) -> bool:
+    """RETURNS (bool): Whether it is what `describe_file` returns."""
+    if not isinstance(entry, dict) or not isinstance(entry.get("sum"), str):
+        return False
+    number, size = entry.get("number"), entry.get("bytes")
+    return type(number) is int and type(size) is int and 0 <= number < 2**32 and size >= 0
 
 
 def publish(folder: Path, work: Database, files: Mapping[str, Path]) -> None:
@@ -173,19 +262,21 @@ def publish(folder: Path, work: Database, files: Mapping[str, Path]) -> None:
     work (Database): A database of its own; whoever made it removes it.
     files (Mapping[str, Path]): By role; they get a second name, or are in the folder under `file_path`.
     """
-    entries = {}
-    for role, path in files.items():
-        number = new_number(folder)
-        link_or_copy(path, file_path(folder, role, number))
-        entries[role] = describe_file(file_path(folder, role, number), number)
-    work.set_meta(files=entries)
-    work.renew()
     target = Database(folder / DATABASE)
     if target.path.is_dir():
         raise ELQError(Errors.E162.format(path=folder, problem=f"{target.path.name} is a folder"))
-    if not can_be_read(target):
-        for path in folder.glob(f"{DATABASE}*"):
-            path.unlink()
+    is_kept = can_be_read(target) and not target.path.is_symlink()
+    number = new_number(folder)
+    paths = {role: file_path(folder, role, number) for role in files}
+    note_files(folder, [*paths.values(), *(named_files(target).values() if is_kept else ())])
+    for role, path in files.items():
+        link_or_copy(path, paths[role])
+    work.set_meta(files={role: describe_file(path, number) for role, path in paths.items()})
+    work.renew()
+    if not is_kept:
+        # of a link, only the link goes: where it leads to is another folder
+        for end in ("", *SQLITE_ENDS):
+            target.path.with_name(f"{DATABASE}{end}").unlink(missing_ok=True)
     target.connections.replace_by(work.connections)
     work.close()
     sync_folder(folder)
@@ -202,6 +293,15 @@ def can_be_read(database: Database) -> bool:
     finally:
         database.close()
     return True
+
+
+def is_database(path: Path) -> bool:
+    """RETURNS (bool): Whether a file begins as our databases do, even if it is damaged further on."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file_:
+        file_.seek(_APPLICATION_AT)
+        return file_.read(len(_APPLICATION)) == _APPLICATION
 
 
 def sync_folder(folder: Path) -> None:
@@ -233,13 +333,14 @@ def allocate(path: Path, size: int) -> None:
 
 
 def link_or_copy(source: Path, target: Path) -> None:
-    """Give a file a second name, or copy it where the file system has no hard links.
+    """Give a file a second name, or copy it where the file system has no hard links. Of a link to a file, the
+    file gets the name.
 
     Files of an index are never changed in place, so that both names are safe to use.
     """
     target.unlink(missing_ok=True)
     try:
-        os.link(source, target)
+        os.link(os.path.realpath(source), target)
     except OSError:
         shutil.copyfile(source, target)
 
@@ -275,7 +376,8 @@ def check_disk(folder: Path, needed: int) -> None:
     """
     free = shutil.disk_usage(_nearest(folder)).free
     if free < needed:
-        raise ELQError(Errors.E083.format(path=folder, needed=_megabytes(needed), free=_megabytes(free)))
+        sizes = {"needed": _in_units(needed, math.ceil), "free": _in_units(free, math.floor)}
+        raise ELQError(Errors.E083.format(path=folder, **sizes))
 
 
 def bytes_to_copy(files: Iterable[Path], folder: Path) -> int:
@@ -291,14 +393,14 @@ def check_files(database: Database, roles: Optional[Collection[str]] = None) -> 
     RETURNS (List[Tuple[str, str]]): The roles of damaged files and what is wrong.
     """
     while True:
-        entries = _read_entries(database)
+        entries = read_entries(database)
         paths = {
             role: file_path(database.path.parent, role, x["number"])
             for role, x in entries.items()
             if roles is None or role in roles
         }
         problems = {role: _find_problem(path, entries[role]) for role, path in paths.items()}
-        if not any(problems.values()) or _read_entries(database) == entries:
+        if not any(problems.values()) or read_entries(database) == entries:
             return [(role, f"{paths[role].name} {x}") for role, x in problems.items() if x is not None]
 
 
@@ -328,5 +430,7 @@ def _nearest(folder: Path) -> Path:
     return next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
 
 
-def _megabytes(bytes_: int) -> str:
-    return f"{bytes_ / 1e6:,.0f}"
+def _in_units(bytes_: int, rounded: Callable[[float], int]) -> str:
+    """RETURNS (str): A size in words, rounded up or down: what is needed never looks like what is free."""
+    unit, size = ("MB", 1e6) if bytes_ >= 1e6 else ("KB", 1e3)
+    return f"{rounded(bytes_ / size):,} {unit}"

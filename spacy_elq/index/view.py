@@ -12,7 +12,8 @@ from ..types import Array
 from .backend import FaissBackend
 from .connections import Damaged
 from .database import Counters, Database, NameFilter, Seen
-from .files import SEARCH, VECTORS, find_files
+from .entries import check_entries
+from .files import SEARCH, VECTORS, find_files, read_entries
 from .vectors import Vectors
 
 
@@ -31,12 +32,12 @@ class Base:
         paths = find_files(database)
         if VECTORS not in paths:
             raise Damaged(database.path, "is not complete, or not an index")
-        meta = database.get_meta("base")
-        self.files: Dict[str, int] = {role: x["number"] for role, x in database.get_meta("files").items()}
-        self.next: int = meta["next"]
+        check_entries(database)
+        self.files: Dict[str, int] = _numbers(database)
+        self.next: int = database.get_meta("base")["next"]
         self.gaps = database.get_array("gaps", "int64")
         self.names = NameFilter(database.get_array("names", "uint8").copy())
-        if VECTORS not in paths or not len(self.names.bits):
+        if not len(self.names.bits):
             raise Damaged(database.path, "is not complete")
         self.vectors = Vectors(paths[VECTORS])
         if len(self.vectors.array) != self.next - len(self.gaps):
@@ -221,7 +222,7 @@ def load_view(database: Database, before: Optional[View]) -> View:
 
 
 def _numbers(database: Database) -> Dict[str, int]:
-    return {role: entry["number"] for role, entry in database.get_meta("files", {}).items()}
+    return {role: entry["number"] for role, entry in read_entries(database).items()}
 
 
 def _load_base(database: Database) -> View:

@@ -283,10 +283,12 @@ def open_encoder(
 
 def _list_places(stamp: Mapping[str, Any], folder: Optional[Path]) -> List[str]:
     """RETURNS (List[str]): Where the encoder of an index may be, without repetitions."""
-    paths = list(stamp.get("paths", ()))
+    paths, names = stamp.get("paths", []), [stamp["name"]] if "name" in stamp else []
+    if not isinstance(paths, list) or not all(isinstance(place, str) for place in [*paths, *names]):
+        raise ELQError(Errors.E194.format(found={key: stamp.get(key) for key in ("name", "paths")}))
     if folder is not None:
         paths = [str(folder.absolute() / path) for path in (BUNDLE, IMPORTED, *paths)]
-    return list(dict.fromkeys(os.path.normpath(path) for path in [*paths, str(stamp["name"])]))
+    return list(dict.fromkeys(os.path.normpath(path) for path in [*paths, *names]))
 
 
 def _is_on_hub(name: str) -> bool:

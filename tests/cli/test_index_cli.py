@@ -118,7 +118,7 @@ FULL += "runpy.run_module('spacy', run_name='__main__', alter_sys=True)"
         ("PQ8", ["-m", "spacy"], 1, ["E034", "'PQ8'", "10 vectors", "'Flat' (exact)"]),
         ("IVF64,Flat", ["-m", "spacy"], 1, ["W003", "64 lists", "IVF1 would fit", "E034"]),
         ("IVF2,Flat", ["-m", "spacy"], 0, ["W003", "2 lists", "IVF1 would fit", "factory IVF2,Flat"]),
-        ("HNSW32", ["-c", FULL], 1, ["E083", "0 MB are free"]),
+        ("HNSW32", ["-c", FULL], 1, ["E083", "0 KB are free"]),
     ],
     ids=["unknown", "too few to train", "too few for lists", "few for lists", "disk"],
 )

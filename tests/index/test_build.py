@@ -3,6 +3,7 @@ import os
 import pickle
 import shutil
 import sqlite3
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from spacy_elq.errors import ELQError
 from spacy_elq.index import EntityIndex, build_index, build_index_loader, check_index, copy_index
 from spacy_elq.index import build as module
 from spacy_elq.index.backend import build_backend, plan_backend
-from spacy_elq.index.files import SEARCH, VECTORS, named_files
+from spacy_elq.index.files import NOTES, SEARCH, VECTORS, WORK, named_files, note_files
 
 IDS = [f"E{i}" for i in range(15)]
 HNSW = {"factory": "HNSW128", "efConstruction": 200, "efSearch": 256}
@@ -282,7 +283,7 @@ def test_an_index_of_another_kind_is_built_anew(hnsw, quick_path):
 
 def test_no_room_on_the_disk_is_said_before_anything_is_written(vectors, quick_path, monkeypatch):
     no_room(monkeypatch, 3000)
-    with pytest.raises(ELQError, match=r"E083.*new/index.*about 0 MB are needed, 0 MB are free"):
+    with pytest.raises(ELQError, match=r"E083.*new/index.*about 1. KB are needed, 3 KB are free"):
         build_index(vectors, quick_path / "new" / "index", factory="HNSW128")
     assert not (quick_path / "new" / "index").exists()
     assert len(build_index(vectors, quick_path / "new" / "index", factory="Flat")) == 12, "needs no room"
@@ -351,8 +352,9 @@ def test_copying_again_or_onto_itself_changes_nothing(hnsw, quick_path):
 def test_copying_again_mends_a_copy_that_was_killed(hnsw, quick_path):
     copy = quick_path / "copy"
     copy.mkdir()
-    for name in ("vectors-01234567.npy", "new.db", "new.db-wal", "entities.db.new"):
+    for name in ("vectors-01234567.npy", WORK, f"{WORK}-wal", ".spacy-elq-entities.db"):
         (copy / name).write_bytes(b"half")
+    note_files(copy, [copy / "vectors-01234567.npy"])
     copy_index(hnsw, copy)
     assert names(copy) == ["entities.db", "search.faiss", "vectors.npy"]
     assert check_index(copy) == []
@@ -364,6 +366,72 @@ def test_a_copy_replaces_the_index_that_was_there(hnsw, vectors, quick_path):
     copy_index(hnsw, quick_path / "copy")
     assert reader.meta["backend"] == HNSW
     assert names(quick_path / "copy") == ["entities.db", "search.faiss", "vectors.npy"]
+
+
+def test_other_files_stay_where_an_index_is_made(vectors, quick_path):
+    folder = quick_path / "data"
+    folder.mkdir()
+    mine = ["entities-20240115.jsonl", "embeddings-20240115.npy", "vectors-20240115.npy", "new.db"]
+    for name in (*mine, "meta.json"):
+        (folder / name).write_text('{"format": "mine"}')
+    for _ in range(2):
+        build_index(vectors, folder, factory="HNSW8").close()
+        left = ["embeddings.npy", "entities.jsonl", "vectors.npy", "new.db", "meta.json"]
+        assert names(folder) == sorted([*left, "entities.db", "search.faiss", "vectors.npy"])
+    assert check_index(folder) == []
+
+
+# Links
+
+
+def write_links(folder, mine):
+    """Links to the file of somebody else under the names that our files have while they are made."""
+    for name in (WORK, f"{WORK}.faiss", f"{WORK}.vectors.npy", ".spacy-elq-entities.db", NOTES):
+        (folder / name).symlink_to(mine)
+
+
+@pytest.mark.parametrize("is_damaged", [True, False])
+def test_a_link_does_not_lead_to_the_file_of_somebody_else(vectors, quick_path, is_damaged):
+    (quick_path / "mine.txt").write_text("mine")
+    folder = quick_path / "foreign"
+    folder.mkdir()
+    write_links(folder, quick_path / "mine.txt")
+    if is_damaged:
+        (folder / "entities.db").write_bytes(b"garbage" * 100)
+    assert len(build_index(vectors, folder, factory="HNSW8")) == 12
+    assert (quick_path / "mine.txt").read_text() == "mine"
+    assert names(folder) == ["entities.db", "search.faiss", "vectors.npy"]
+
+
+@pytest.mark.parametrize("place", ["encoder", "encoder/deep/weights.bin"])
+@pytest.mark.parametrize("how", ["copy", "build"])
+def test_a_link_in_the_encoder_is_not_copied(hnsw, quick_path, place, how):
+    (quick_path / "private").mkdir()
+    link = hnsw.path / place
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(quick_path / "private")
+    work = partial(copy_index, hnsw) if how == "copy" else partial(build_index, hnsw.path)
+    with pytest.raises(ELQError, match=rf"E193.*{link} is a link"):
+        work(quick_path / "copy")
+    assert not (quick_path / "copy").exists()
+
+
+def test_a_link_to_the_encoder_stays_where_an_index_is_built_anew(hnsw, quick_path):
+    (quick_path / "model").mkdir()
+    (hnsw.path / "encoder").symlink_to(quick_path / "model")
+    build_index(hnsw.path, hnsw.path, factory="Flat")
+    assert (hnsw.path / "encoder").is_symlink()
+
+
+def test_a_copy_of_an_index_of_links_stands_alone(hnsw, quick_path):
+    linked = quick_path / "linked"
+    linked.mkdir()
+    for path in (hnsw.path / "entities.db", *named_files(hnsw._database).values()):
+        (linked / path.name).symlink_to(path)
+    copy_index(EntityIndex.open(linked), quick_path / "a" / "copy")
+    assert not [path for path in (quick_path / "a" / "copy").iterdir() if path.is_symlink()]
+    shutil.rmtree(hnsw.path)
+    assert check_index(quick_path / "a" / "copy") == []
 
 
 # The format of spacy-elq 0.2
@@ -491,10 +559,40 @@ def test_an_old_index_survives_a_build_in_its_place_that_fails(quick_path, vecto
     assert len(build_index(old, quick_path / "new")) == 12
 
 
-def test_the_meta_file_of_others_stays(quick_path, hnsw, vectors):
-    (hnsw.path / "meta.json").write_text('{"mine": 1}')
+LIKE_OURS = {"format": 2, "catalogue": "c", "files": {"records.jsonl": {"name": "records-0123abcd.jsonl"}}}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"mine": 1},
+        {"format": "csv"},
+        [],
+        {**LIKE_OURS, "format": 3},
+        {**LIKE_OURS, "catalogue": 5},
+        {**LIKE_OURS, "files": []},
+        {**LIKE_OURS, "files": {"records.jsonl": "records-0123abcd.jsonl"}},
+        {**LIKE_OURS, "files": {"records.jsonl": {"name": "other-0123abcd.jsonl"}}},
+        {**LIKE_OURS, "files": {"records.jsonl": {"name": 5}}},
+        {**LIKE_OURS, "files": {"../x.jsonl": {"name": "../x-0123abcd.jsonl"}}},
+    ],
+)
+def test_the_meta_file_of_others_stays(quick_path, hnsw, vectors, content):
+    (hnsw.path / "meta.json").write_text(json.dumps(content))
+    for name in ("records-0123abcd.jsonl", "other-0123abcd.jsonl"):
+        (hnsw.path / name).touch()
     build_index(vectors, hnsw.path)
     assert (hnsw.path / "meta.json").exists()
+    assert (hnsw.path / "records-0123abcd.jsonl").exists()
+
+
+@pytest.mark.parametrize("format_", [2, "dictionary 1"])
+def test_what_the_old_format_names_goes_with_it(hnsw, vectors, format_):
+    (hnsw.path / "meta.json").write_text(json.dumps({**LIKE_OURS, "format": format_}))
+    for name in ("records-0123abcd.jsonl", "other-0123abcd.jsonl"):
+        (hnsw.path / name).touch()
+    build_index(vectors, hnsw.path)
+    assert names(hnsw.path) == ["entities.db", "other.jsonl", "vectors.npy"]
 
 
 def test_an_old_index_in_place_leaves_nothing_of_the_old_format(quick_path):

@@ -1,9 +1,21 @@
+import os
+import signal
+from functools import partial
+
 import numpy as np
 import pytest
-from index_world import Texts, make_entity, make_index
+from index_world import Texts, in_child, make_entity, make_index
 
 from spacy_elq.errors import ELQError
-from spacy_elq.index import EntityIndex, build_index, check_index, copy_index, register_encoder
+from spacy_elq.index import (
+    EntityIndex,
+    build_index,
+    check_index,
+    compact_index,
+    copy_index,
+    register_encoder,
+)
+from spacy_elq.index.connections import LogLeft
 from spacy_elq.index.files import SEARCH, VECTORS, named_files
 
 
@@ -71,6 +83,104 @@ def test_an_array_that_is_gone_is_damage(index, key):
 def test_a_missing_index_is_an_error(tmp_path):
     with pytest.raises(ELQError, match="E030"):
         check_index(tmp_path)
+    (tmp_path / "meta.json").write_text("{}")
+    with pytest.raises(ELQError, match=f"E032.*elq index {tmp_path} NEW-FOLDER"):
+        check_index(tmp_path)
+
+
+INVALID = [
+    ("files", {}),
+    ("base", "x"),
+    ("base", {}),
+    ("base", {"next": "x"}),
+    ("base", {"next": True}),
+    ("base", {"next": -1}),
+    ("catalogue", 5),
+    ("encoder", "x"),
+    ("encoder", {}),
+    ("encoder", {"fingerprint": 5}),
+    ("encoder", {"fingerprint": "x", "paths": 5}),
+    ("encoder", {"fingerprint": "x", "paths": ["x", 5]}),
+    ("backend", "x"),
+    ("backend", {}),
+    ("backend", {"factory": 5}),
+    ("backend", {"factory": "SQ8", "rescore": "x"}),
+    ("backend", {"factory": "SQ8", "rescore": -1}),
+    ("backend", {"factory": "SQ8", "rescore": 2**31}),
+    ("backend", {"factory": "SQ8", "nprobe": 2.5}),
+]
+
+
+@pytest.mark.parametrize(("key", "value"), INVALID)
+def test_an_entry_that_cannot_be_used_is_damage_and_not_opened(index, key, value):
+    index._database.set_meta(**{key: value})
+    index.close()
+    assert check_index(index.path)[0].problem == f"the entry `{key}` is not valid"
+    expected = "is not complete, or not an index" if key == "files" else f"has no valid entry `{key}`"
+    for work in (EntityIndex.open, partial(compact_index, force=True)):
+        with pytest.raises(ELQError, match=f"E031.*{index.path}.*{expected}"):
+            work(index.path)
+
+
+def test_settings_of_a_back_end_may_be_fractions_where_faiss_takes_them(index):
+    index._database.set_meta(backend={"factory": "SQ8", "rescore": 50.0, "k_factor": 2.5})
+    assert check_index(index.path) == []
+    assert len(EntityIndex.open(index.path)) == 6
+
+
+@pytest.mark.parametrize("files", [[1], "x", {VECTORS: {"number": 1, "bytes": 1}}])
+def test_a_list_of_files_that_is_none_is_damage(index, files):
+    index._database.set_meta(files=files)
+    assert len(check_index(index.path)) == 1
+
+
+@pytest.mark.parametrize("next_", [5, 10**15])
+def test_vectors_that_do_not_fit_the_base_are_damage(index, next_):
+    index._database.set_meta(base={"next": next_})
+    index.close()
+    (damage,) = check_index(index.path)
+    assert damage.problem == "what is known about names and popularity is not complete"
+    for work in (EntityIndex.open, partial(compact_index, force=True)):
+        with pytest.raises(ELQError, match=rf"E031.*vectors-.* has 6 vectors instead of {next_}"):
+            work(index.path)
+
+
+# The log
+
+
+def test_a_damaged_log_is_found_and_left_as_it_is(index):
+    reader = EntityIndex.open(index.path)
+
+    def work():
+        with reader.reading():
+            index.add([make_entity(8)], Texts())
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    index.close()
+    reader.close()
+    assert in_child(work) == -signal.SIGKILL
+    log = index.path / "entities.db-wal"
+    data = bytearray(log.read_bytes())
+    data[5000] ^= 1
+    log.write_bytes(data)
+    for _ in range(2):
+        (damage,) = check_index(index.path)
+        assert damage.file == "entities.db-wal"
+        assert damage.problem == "is damaged from frame 2 on: the changes there are lost"
+        assert "make the last changes again" in damage.remedy
+    data[5000] ^= 1
+    log.write_bytes(data)
+    assert check_index(index.path) == []
+    assert "E8" in EntityIndex.open(index.path)
+
+
+def test_a_log_that_cannot_be_read_is_no_damage(index, monkeypatch):
+    def refuse(path):
+        raise LogLeft("E192")
+
+    monkeypatch.setattr("spacy_elq.index.check.Database.open", refuse)
+    with pytest.raises(ELQError, match="E192"):
+        check_index(index.path)
 
 
 # The encoder

@@ -1,6 +1,7 @@
 import os
 import shutil
 import threading
+import warnings
 
 import numpy as np
 import pytest
@@ -97,6 +98,55 @@ def test_the_default_back_end_changes_with_the_size(quick_path, monkeypatch):
     flat.compact()
     assert flat.meta["backend"] == {"factory": "Flat"}
     assert names(flat.path) == ["entities.db", "vectors.npy"]
+
+
+@pytest.mark.parametrize("factory", ["IVF4,Flat", "PQ4x4", "SQ8", "PCA4,Flat", "HNSW8", "IVF2,PQ4x4"])
+@pytest.mark.parametrize("left", [0, 1])
+@pytest.mark.filterwarnings("ignore:.*W003")
+def test_an_index_can_become_empty_whatever_its_back_end(quick_path, factory, left):
+    index = make_index(quick_path, [make_entity(i) for i in range(80)], factory=factory)
+    index.remove([f"E{i}" for i in range(left, 80)])
+    kinds = {"W090"} if (factory, left) not in NEVER_REFUSED else set()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert index.compact()
+    found = [str(warning.message) for warning in caught if "W003" not in str(warning.message)]
+    assert {message.split()[1][:4] for message in found} == kinds
+    assert all(f"'{factory}' for {left} entities" in message for message in found)
+    assert index.meta["backend"]["factory"] == ("Flat" if kinds else factory)
+    assert check_index(index.path) == []
+    assert len(index) == left
+    index.add([make_entity(i) for i in range(100, 105)], Texts())
+    assert index.compact()
+    found, _ = index.search(index.vectors[:5], 1)
+    np.testing.assert_array_equal(found[:, 0], index.all_positions()[:5])
+
+
+NEVER_REFUSED = {("SQ8", 1), ("HNSW8", 0), ("HNSW8", 1)}
+
+
+def test_many_vectors_are_not_searched_one_by_one_for_want_of_a_back_end(index, monkeypatch):
+    def refuse(*args, **kwargs):
+        raise backend_module.Unbuildable("E034")
+
+    change(index)
+    monkeypatch.setattr(module, "build_backend", refuse)
+    monkeypatch.setattr(module, "EXACT_UP_TO", 11)
+    with pytest.raises(ELQError, match="E034"):
+        index.compact()
+    monkeypatch.setattr(module, "EXACT_UP_TO", 12)
+    with pytest.warns(UserWarning, match=rf"W090.*'HNSW8' for 12.*elq index {index.path} {index.path}"):
+        index.compact()
+
+
+@pytest.mark.parametrize("name", ["vectors-20240115.npy", "orders-20240115.jsonl", "new.db"])
+def test_other_files_in_the_folder_stay(index, often, name):
+    (index.path / name).write_text("mine")
+    index.add([make_entity(i) for i in range(20, 30)], Texts())
+    assert index.changes == 0
+    index.compact(force=True)
+    assert (index.path / name).read_text() == "mine"
+    assert len([path for path in index.path.iterdir() if path.suffix == ".faiss"]) == 1
 
 
 def test_a_back_end_that_was_asked_for_stays_with_its_settings(quick_path, monkeypatch):

@@ -192,7 +192,7 @@ def test_a_database_is_replaced_at_once(connections, quick_path, is_there):
     else:
         target.replace_by(source)
     assert read(reader) == read(target) == [7]
-    assert not list(target.path.parent.glob("*.new*"))
+    assert not list(target.path.parent.glob(".spacy-elq*"))
     with reader.reading() as connection:
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
@@ -300,6 +300,51 @@ def test_whoever_may_not_write_sees_the_changes_of_others(connections, stays_ope
     os.read(told[0], 1)
     os.write(asked[1], b"x")
     assert os.waitpid(child, 0)[1] == 0
+
+
+def leave_log(connections):
+    """A change in the log of a process that was killed, without what tells readers where it ends."""
+
+    def work():
+        reader = Connections(connections.path)
+        with reader.reading():
+            read(reader)
+            write(connections, 2)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    connections.close()
+    assert in_child(work) == -signal.SIGKILL
+    connections.path.with_name("x.db-shm").unlink()
+    assert log_size(connections) > 0
+
+
+@needs_root
+def test_a_log_that_cannot_be_read_is_not_left_out(connections, monkeypatch):
+    monkeypatch.setattr(module, "_LOOK_AGAIN", 0.001)
+    leave_log(connections)
+
+    def work():
+        own = Connections(connections.path)
+        for _ in range(2):
+            with pytest.raises(ELQError, match=r"E192.*folder.*x\.db-wal.*elq check .*folder"):
+                read(own)
+
+    as_nobody(work)
+    assert read(connections) == [1, 2]
+    as_nobody(lambda: read(Connections(connections.path)) == [1, 2] or 1 / 0)
+
+
+@needs_root
+def test_a_log_that_goes_at_once_is_waited_for(connections, monkeypatch):
+    leave_log(connections)
+    log = connections.path.with_name("x.db-wal")
+
+    def go(seconds):
+        log.write_bytes(b"")
+
+    monkeypatch.setattr(time, "sleep", go)
+    log.chmod(0o666)
+    as_nobody(lambda: read(Connections(connections.path)) == [1] or 1 / 0)
 
 
 @needs_root

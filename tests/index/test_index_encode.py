@@ -14,7 +14,7 @@ from spacy_elq.catalogue import read_catalogue
 from spacy_elq.errors import ELQError
 from spacy_elq.index import EntityIndex, build_index, encode_catalogue
 from spacy_elq.index import encode as module
-from spacy_elq.index.files import named_files
+from spacy_elq.index.files import named_files, note_files
 from spacy_elq.model.entity_encoder import EntityEncoder
 from spacy_elq.published.index import import_index
 
@@ -221,9 +221,89 @@ def test_a_bad_catalogue_leaves_all_as_it_was(run, output, tmp_path, catalogue_p
 def test_what_a_killed_run_left_behind_is_no_hindrance(run, output):
     (output / "partial-new").mkdir(parents=True)
     (output / "partial-new" / "entities.db").write_text("half")
+    (output / "partial-new" / module.MARK).touch()
     (output / "vectors-01234567.npy").write_text("half")
+    note_files(output, [output / "vectors-01234567.npy"])
     assert run() == SHARDS
     assert names(output) == COMPLETE
+
+
+# Whose the folder of unfinished work is
+
+
+def test_work_of_a_version_that_did_not_mark_it_is_resumed(run, output):
+    run(stop_after=2)
+    (output / "partial" / module.MARK).unlink()
+    assert run(stop_after=1) == SHARDS[2:3]
+    assert (output / "partial" / module.MARK).is_file(), "it is marked from then on"
+    assert run() == SHARDS[3:]
+    assert names(output) == COMPLETE
+
+
+@pytest.mark.parametrize("folder", ["partial", "partial-new"])
+def test_an_empty_folder_with_the_name_is_used(run, output, folder):
+    (output / folder).mkdir(parents=True)
+    assert run() == SHARDS
+    assert names(output) == COMPLETE
+
+
+@pytest.mark.parametrize("folder", ["partial", "partial-new"])
+@pytest.mark.parametrize(
+    ("files", "problem"),
+    [
+        (["notes.txt"], r"has other files than an unfinished encoding \(notes.txt\)"),
+        ([".spacy-elq", "a", "b", "c", "d"], r"has other files than an unfinished encoding \(a, b, c\)"),
+        (["entities.db", "vectors.npy"], r"is not marked as an unfinished encoding \(no file .spacy-elq\)"),
+        (["vectors.npy"], "is not marked as an unfinished encoding"),
+    ],
+)
+def test_the_folder_of_somebody_else_is_refused(run, output, folder, files, problem):
+    (output / folder).mkdir(parents=True)
+    for name in files:
+        (output / folder / name).write_text("mine")
+    with pytest.raises(ELQError, match=f"E191.*{output / folder} {problem}.*choose another output"):
+        run()
+    assert sorted(path.name for path in (output / folder).iterdir()) == sorted(files)
+
+
+@pytest.mark.parametrize("folder", ["partial", "partial-new"])
+@pytest.mark.parametrize("kind", ["file", "link", "link to nothing"])
+def test_what_is_no_folder_is_refused(run, output, tmp_path, folder, kind):
+    output.mkdir()
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("mine")
+    if kind == "file":
+        (output / folder).write_text("mine")
+    else:
+        (output / folder).symlink_to(tmp_path / ("mine" if kind == "link" else "nothing"))
+    with pytest.raises(ELQError, match=f"E191.*{output / folder} is a link or a file, expected a folder"):
+        run()
+    assert (tmp_path / "mine" / "notes.txt").read_text() == "mine"
+
+
+def test_a_link_in_the_work_does_not_lead_to_the_file_of_somebody_else(run, output, tmp_path):
+    run(stop_after=2)
+    (tmp_path / "mine.npy").write_text("mine")
+    (output / "partial" / "vectors.npy").unlink()
+    (output / "partial" / "vectors.npy").symlink_to(tmp_path / "mine.npy")
+    with pytest.raises(ELQError, match=r"E191.*other files than an unfinished encoding \(vectors.npy\)"):
+        run()
+    assert (tmp_path / "mine.npy").read_text() == "mine"
+
+
+def test_a_file_that_is_put_into_the_work_meanwhile_stays(run, output):
+    note = output / "partial" / "notes.txt"
+    run(on_shard=lambda: note.write_text("mine"))
+    assert EntityIndex.open(output).vectors.shape == (10, 48)
+    assert [path.name for path in (output / "partial").iterdir()] == ["notes.txt"]
+
+
+@pytest.mark.parametrize("name", ["entities-20240115.jsonl", "vectors-20240115.npy"])
+def test_other_files_in_the_output_stay(run, output, catalogue_path, name):
+    output.mkdir()
+    shutil.copy(catalogue_path, output / name)
+    assert run(output / name) == SHARDS
+    assert (output / name).read_bytes() == catalogue_path.read_bytes()
 
 
 def test_reuse_encodes_only_what_has_other_texts(tmp_path, run, output, entity_encoder):

@@ -11,8 +11,10 @@ from spacy_elq.index import EntityIndex
 from spacy_elq.index import files as module
 from spacy_elq.index.database import Database
 from spacy_elq.index.files import (
+    NOTES,
     SEARCH,
     VECTORS,
+    WORK,
     allocate,
     bytes_to_copy,
     check_disk,
@@ -22,10 +24,12 @@ from spacy_elq.index.files import (
     file_path,
     find_files,
     find_place,
+    is_database,
     link_or_copy,
     maintaining,
     named_files,
     new_number,
+    note_files,
     publish,
     record_place,
     sum_folder,
@@ -70,7 +74,9 @@ def test_files_are_found_by_role(index, database):
     assert all(path.parent == index.path and path.is_file() for path in paths.values())
 
 
-@pytest.mark.parametrize("role", ["../../x.npy", "/x.npy", "a/b.npy", "x.py", "VECTORS.npy", "x-1.npy", ""])
+@pytest.mark.parametrize(
+    "role", ["../../x.npy", "/x.npy", "a/b.npy", "mine.npy", "VECTORS.npy", "x-1.npy", ""]
+)
 def test_a_database_does_not_lead_to_other_files(database, role):
     set_files(database, {role: {"number": 1, "bytes": 1, "sum": ""}})
     for use in (find_files, named_files, lambda x: list(check_files(x))):
@@ -81,13 +87,36 @@ def test_a_database_does_not_lead_to_other_files(database, role):
 
 
 @pytest.mark.parametrize(
-    "entry", [{"number": "../x", "bytes": 1}, {"number": 1, "bytes": None}, {"number": 1}, {}, 7, None, "x"]
+    "entry",
+    [
+        {"number": "../x", "bytes": 1, "sum": ""},
+        {"number": 1, "bytes": None, "sum": ""},
+        {"number": 1, "sum": ""},
+        {"number": 1, "bytes": 1},
+        {"number": 1, "bytes": 1, "sum": 7},
+        {"number": True, "bytes": 1, "sum": ""},
+        {"number": 1, "bytes": True, "sum": ""},
+        {"number": 2**32, "bytes": 1, "sum": ""},
+        {"number": -1, "bytes": 1, "sum": ""},
+        {"number": 1, "bytes": -1, "sum": ""},
+        {},
+        7,
+        None,
+        "x",
+    ],
 )
 def test_what_is_said_of_a_file_must_be_numbers(database, entry):
     set_files(database, {"vectors.npy": entry})
     with pytest.raises(ELQError, match="names a file that is none of ours"):
         find_files(database)
     with pytest.raises(ELQError, match=f"E031.*{database.path.parent}"):
+        EntityIndex.open(database.path.parent)
+
+
+@pytest.mark.parametrize("files", [[1], "x", 7])
+def test_the_list_of_files_must_be_one(database, files):
+    set_files(database, files)
+    with pytest.raises(ELQError, match=f"E031.*{database.path.parent}.*has a list of files that is none"):
         EntityIndex.open(database.path.parent)
 
 
@@ -210,18 +239,84 @@ def test_a_file_where_the_folder_should_be(tmp_path):
 # Publishing
 
 
+MINE = ["README.md", "vectors.npy", "vectors-20240115.npy", "search-20240115.faiss", "new.db", "new.db-wal"]
+MINE += ["entities.db.new", "entities.db.backup", "entities-20240115.jsonl", "embeddings-20240115.npy"]
+
+
 def test_what_belongs_to_no_state_is_removed_and_the_files_of_others_are_not(index, database):
-    mine = ["README.md", "my-notes.txt", "vectors.npy", "vectors-123.npy", "Vectors-00000001.npy"]
-    ours = ["vectors-00000001.npy", "search-00000001.faiss", "new.db", "new.db-wal", "new.db.faiss"]
-    ours += ["entities.db.new", "entities.db.new-wal"]
-    for name in (*mine, *ours):
+    noted = ["vectors-00000001.npy", "search-00000001.faiss"]
+    ours = [*noted, WORK, f"{WORK}-wal", f"{WORK}.faiss", ".spacy-elq-entities.db"]
+    for name in (*MINE, *ours):
         (index.path / name).write_text("x")
+    used = [path.name for path in named_files(database).values()]
+    note_files(index.path, [index.path / name for name in (*noted, *used)])
     drop_unused(index.path, database)
     left = {path.name for path in index.path.iterdir()}
-    assert left >= {*mine, "entities.db", *(path.name for path in named_files(database).values())}
-    assert not left & set(ours)
+    assert left >= {*MINE, "entities.db", *used}
+    assert not left & {*ours, NOTES}
+    drop_unused(index.path, None)
+    assert all(path.exists() for path in named_files(database).values()), "they are not noted any more"
+    note_files(index.path, named_files(database).values())
     drop_unused(index.path, None)
     assert not any(path.exists() for path in named_files(database).values())
+
+
+def test_notes_are_added_and_one_that_is_not_complete_does_not_count(index, database):
+    for name in (*MINE, "vectors-00000001.npy", "vectors-00000002.npy"):
+        (index.path / name).write_text("x")
+    for number in (1, 2):
+        note_files(index.path, [file_path(index.path, VECTORS, number)])
+    with (index.path / NOTES).open("ab") as file_:
+        file_.write(b"../README.md\n/etc/passwd\n\xff\nREADME.md\nvectors-2024")
+    drop_unused(index.path, database)
+    left = {path.name for path in index.path.iterdir()}
+    assert left >= set(MINE)
+    assert not left & {"vectors-00000001.npy", "vectors-00000002.npy"}
+
+
+def test_notes_are_not_written_into_the_file_of_somebody_else(tmp_path):
+    (tmp_path / "mine.txt").write_text("mine")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / NOTES).symlink_to("../mine.txt")
+    note_files(tmp_path / "folder", [file_path(tmp_path, VECTORS, 1)])
+    assert (tmp_path / "mine.txt").read_text() == "mine"
+    assert (tmp_path / "folder" / NOTES).read_text() == "vectors-00000001.npy\n"
+
+
+@pytest.mark.parametrize("is_damaged", [True, False])
+def test_publishing_removes_no_files_of_others(quick_path, index, is_damaged):
+    other = make_index(quick_path / "other", ENTITIES[:2])
+    before = [path.name for path in named_files(index._database).values()]
+    index.close()
+    for name in MINE:
+        (index.path / name).write_text("x")
+    if is_damaged:
+        (index.path / "entities.db").write_bytes(b"random bytes" * 500)
+    work = Database.open(other.path / "entities.db")
+    publish(index.path, work, {VECTORS: named_files(work)[VECTORS]})
+    left = {path.name for path in index.path.iterdir()}
+    assert left >= set(MINE)
+    assert left.isdisjoint(before) != is_damaged, "what a damaged database had named is not known"
+    assert not [name for name in left if name.startswith(".spacy-elq")]
+
+
+def test_a_database_elsewhere_is_not_replaced_by_way_of_a_link(quick_path, index):
+    other = make_index(quick_path / "other", ENTITIES[:2])
+    linked = quick_path / "linked"
+    linked.mkdir()
+    (linked / "entities.db").symlink_to(index.path / "entities.db")
+    work = Database.open(other.path / "entities.db")
+    publish(linked, work, {VECTORS: named_files(work)[VECTORS]})
+    assert len(EntityIndex.open(linked)) == 2
+    assert len(EntityIndex.open(index.path)) == 5
+    assert all(path.exists() for path in named_files(index._database).values())
+
+
+def test_a_database_of_ours_is_known_by_its_first_bytes(quick_path, index):
+    assert is_database(index.path / "entities.db")
+    assert not is_database(index.path / "nothing.db")
+    (quick_path / "short").write_bytes(b"x" * 70)
+    assert not is_database(quick_path / "short")
 
 
 def test_a_published_index_replaces_all_that_was_there(index, quick_path):
@@ -253,6 +348,15 @@ def test_a_second_name_costs_no_space(tmp_path):
     target.write_text("old")
     link_or_copy(source, target)
     assert source.samefile(target)
+
+
+def test_the_file_gets_the_second_name_and_not_a_link_to_it(tmp_path):
+    (tmp_path / "a").write_text("x")
+    (tmp_path / "link").symlink_to("a")
+    (tmp_path / "folder").mkdir()
+    link_or_copy(tmp_path / "link", tmp_path / "folder" / "b")
+    assert not (tmp_path / "folder" / "b").is_symlink()
+    assert (tmp_path / "folder" / "b").read_text() == "x"
 
 
 def test_a_copy_where_the_file_system_has_no_links(tmp_path, monkeypatch):
@@ -303,7 +407,7 @@ def test_no_room_for_a_file(tmp_path, monkeypatch):
     with pytest.raises(ELQError, match=f"E162.*{tmp_path}.*No space left"):
         allocate(tmp_path / "x", 200)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(9, 9, 0))
-    with pytest.raises(ELQError, match=r"E083.*0 MB are free"):
+    with pytest.raises(ELQError, match=r"E083.*about 1 KB are needed, 0 KB are free"):
         allocate(tmp_path / "x", 200)
 
 
@@ -317,8 +421,23 @@ def test_the_disk_of_a_folder_that_is_not_there_yet(tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", usage)
     check_disk(tmp_path / "a" / "b", 5_000_000)
     assert asked == [tmp_path]
-    with pytest.raises(ELQError, match=r"E083.*a/b.*about 5 MB are needed, 5 MB are free"):
+    with pytest.raises(ELQError, match=r"E083.*a/b.*about 6 MB are needed, 5 MB are free"):
         check_disk(tmp_path / "a" / "b", 5_000_001)
+
+
+@pytest.mark.parametrize(
+    ("needed", "free", "expected"),
+    [
+        (1, 0, "about 1 KB are needed, 0 KB are free"),
+        (1001, 1000, "about 2 KB are needed, 1 KB are free"),
+        (1_000_000, 999_999, "about 1 MB are needed, 999 KB are free"),
+        (12_345_678_901, 2_000_000, "about 12,346 MB are needed, 2 MB are free"),
+    ],
+)
+def test_what_is_needed_never_looks_like_what_is_free(tmp_path, monkeypatch, needed, free, expected):
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(9, 9, free))
+    with pytest.raises(ELQError, match=expected):
+        check_disk(tmp_path, needed)
 
 
 def test_only_what_is_on_another_disk_is_copied(tmp_path, monkeypatch):

@@ -657,3 +657,20 @@ def test_model_of_the_hub_is_loaded_if_the_hub_or_the_cache_has_it(load, monkeyp
     monkeypatch.setattr(fetch, "can_reach_hub", lambda: False)
     with pytest.raises(ELQError, match=r"E151.*Looked in: some/encoder"):
         open_encoder(stamp, None)
+
+
+@pytest.mark.parametrize(
+    "stamp", [{"name": "/etc", "paths": 5}, {"name": "/etc", "paths": ["a", 5]}, {"name": 5}, {"name": None}]
+)
+def test_places_that_are_no_strings_are_an_error_that_shows_them(tmp_path, stamp):
+    with pytest.raises(ELQError, match="E194") as error:
+        open_encoder({**stamp, "fingerprint": "x"}, tmp_path)
+    assert f"'name': {stamp['name']!r}" in str(error.value)
+    assert "--encoder FOLDER" in str(error.value)
+
+
+def test_encoder_without_a_name_is_looked_for_in_the_index(load, encoder_path, tmp_path):
+    stamp = stamp_of(load())
+    del stamp["name"]
+    folder = copy_of(encoder_path, tmp_path)
+    assert open_encoder(stamp, tmp_path).settings["name"] == str(folder)

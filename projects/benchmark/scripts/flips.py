@@ -3,11 +3,13 @@
 """
 
 import multiprocessing
+import os
 import random
 import shutil
+import signal
 from collections import Counter, defaultdict
 from pathlib import Path
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Sequence, Tuple
 
 import numpy as np
 import typer
@@ -17,6 +19,7 @@ from stub import StubEncoder, make_entities, write_catalogue, write_encoder
 from spacy_elq.core.similarity import Prior
 from spacy_elq.errors import ELQError
 from spacy_elq.index import EntityIndex, build_index, check_index, encode_catalogue, register_encoder
+from spacy_elq.index.database import DATABASE
 from spacy_elq.index.files import link_or_copy
 
 # a process that reads damaged files may crash: each trial has one of its own
@@ -38,7 +41,9 @@ def main(
     """Flip bits at random places, as many in each file."""
     shutil.rmtree(work, ignore_errors=True)
     run_forked(make_index, work.absolute(), entities)
-    source = work.absolute() / "index"
+    source, sound = work.absolute() / "index", work.absolute() / "sound"
+    # whoever opens an index moves what is in its log to the database: answers come from a copy
+    copy_index(source, sound, ())
     names = sorted(path.relative_to(source).as_posix() for path in list_files(source))
     names = [name for name in names if name.startswith(only)]
     draw = random.Random(seed)
@@ -47,7 +52,7 @@ def main(
     counts: Dict[str, Counter[str]] = defaultdict(Counter)
     missed = []
     for flips in [*single, *several]:
-        outcome = run_trial(source, work.absolute() / "trial", flips)
+        outcome = run_trial(source, work.absolute() / "trial", flips, sound)
         counts["100 at once" if len(flips) > 1 else kind_of(flips[0][0])].update(outcome)
         if outcome["missed"]:
             missed.append({"flips": flips[:5], **outcome})
@@ -57,7 +62,9 @@ def main(
 
 
 def make_index(work: Path, count: int) -> None:
-    """Make an index with a back end, changes of all kinds and an encoder inside."""
+    """Make an index with a back end, changes of all kinds, an encoder inside, and a log with the last
+    changes: this process is killed while somebody reads.
+    """
     encoder = StubEncoder()
     entities = make_entities(count)
     write_catalogue(work / "entities.jsonl", entities)
@@ -71,7 +78,10 @@ def make_index(work: Path, count: int) -> None:
     index.remove([entity.id for entity in entities[-count // 200 :]])
     write_encoder(work / "index" / "encoder")
     register_encoder(work / "index")
-    index.close()
+    with EntityIndex.open(work / "index").reading():
+        for number in range(3):
+            index.add(make_entities(count // 100, first=(3 + number) * count), encoder)
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def list_files(folder: Path) -> List[Path]:
@@ -81,7 +91,8 @@ def list_files(folder: Path) -> List[Path]:
 
 def kind_of(name: str) -> str:
     """RETURNS (str): What a file of an index is, without its number."""
-    return name if "/" in name or "-" not in name else name.split("-")[0] + Path(name).suffix
+    has_number = "-" in name and "/" not in name and not name.startswith(DATABASE)
+    return name.split("-")[0] + Path(name).suffix if has_number else name
 
 
 def draw_flip(draw: random.Random, folder: Path, name: str) -> Flip:
@@ -89,20 +100,30 @@ def draw_flip(draw: random.Random, folder: Path, name: str) -> Flip:
     return name, draw.randrange((folder / name).stat().st_size), draw.randrange(8)
 
 
-def run_trial(source: Path, folder: Path, flips: Sequence[Flip]) -> Dict[str, int]:
-    """RETURNS (Dict[str, int]): What became of flips in a copy of an index: one of `OUTCOMES`, and whether
-    opening it was refused, raised something else, or crashed.
+def copy_index(source: Path, folder: Path, changed: Iterable[str]) -> None:
+    """Copy an index that nobody has open, with its log.
+
+    changed (Iterable[str]): Files that will be changed, and so must not be the same as in the other folder.
     """
     shutil.rmtree(folder, ignore_errors=True)
-    flipped = {name for name, _, _ in flips}
     for path in list_files(source):
         name = path.relative_to(source)
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         # SQLite does not like a database with two names
-        if name.as_posix() in flipped or name.suffix == ".db":
+        if name.as_posix() in changed or path.name.startswith(DATABASE):
             shutil.copyfile(path, folder / name)
         else:
             link_or_copy(path, folder / name)
+
+
+def run_trial(source: Path, folder: Path, flips: Sequence[Flip], sound: Path) -> Dict[str, int]:
+    """Flip bits in a copy of an index.
+
+    sound (Path): Another copy, which may be opened.
+    RETURNS (Dict[str, int]): What became of the flips: one of `OUTCOMES`, and whether opening it was refused,
+        raised something else, or crashed.
+    """
+    copy_index(source, folder, {name for name, _, _ in flips})
     for file, place, bit in flips:
         with (folder / file).open("r+b") as file_:
             file_.seek(place)
@@ -111,7 +132,7 @@ def run_trial(source: Path, folder: Path, flips: Sequence[Flip]) -> Dict[str, in
             file_.write(bytes([byte ^ (1 << bit)]))
     checked, used = fork.RawArray("c", 16), fork.RawArray("c", 16)
     run_forked(_check, folder, checked)
-    run_forked(_use, folder, source, used)
+    run_forked(_use, folder, sound, used)
     use = used.value.decode() or "crashed"
     if checked.value == b"found":
         outcome = "found"
@@ -132,7 +153,7 @@ def _check(folder: Path, result: Any) -> None:
     result.value = b"found" if check_index(folder) else b"nothing"
 
 
-def _use(folder: Path, source: Path, result: Any) -> None:
+def _use(folder: Path, sound: Path, result: Any) -> None:
     """Use an index, and the one that it is a copy of: "refused" if it cannot be opened, "raised" if another
     error is raised than ours, "error" for ours later on, "same" and "other" for its answers.
     """
@@ -140,7 +161,7 @@ def _use(folder: Path, source: Path, result: Any) -> None:
     try:
         index = EntityIndex.open(folder)
         found = answer(index)
-        result.value = b"same" if found == answer(EntityIndex.open(source)) else b"other"
+        result.value = b"same" if found == answer(EntityIndex.open(sound)) else b"other"
     except ELQError:
         result.value = b"refused" if index is None else b"error"
     except Exception:

@@ -169,14 +169,24 @@ def test_flipped_bits_are_found_or_harmless(tmp_path):
     assert sum(row["found"] + row["harmless"] for row in record["files"]) == 31
 
 
+def test_flipped_bits_of_the_log_are_found(tmp_path):
+    asked = ("--trials", 10, "--many", 0, "--entities", 400, "--only", "entities.db-wal")
+    done = run(tmp_path, "flips", "work", *asked)
+    assert done.returncode == 0, done.stdout
+    record = read(tmp_path, "flips")
+    assert record["files"] == [
+        {"file": "entities.db-wal", "found": 10, "harmless": 0, "missed": 0, "other": 10}
+    ]
+
+
 def test_a_flip_that_is_not_found_is_missed(small, tmp_path, monkeypatch):
     number = small.meta["files"]["vectors.npy"]["number"]
     name = file_path(small.path, "vectors.npy", number).name
     flip = (name, 200, 6)
-    found = flips.run_trial(small.path, tmp_path / "trial", [flip])
+    found = flips.run_trial(small.path, tmp_path / "trial", [flip], small.path)
     assert found == {"found": 1, "harmless": 0, "missed": 0, "other": 1}
     monkeypatch.setattr(flips, "check_index", lambda path: [])
-    found = flips.run_trial(small.path, tmp_path / "trial", [flip])
+    found = flips.run_trial(small.path, tmp_path / "trial", [flip], small.path)
     assert found == {"found": 0, "harmless": 0, "missed": 1, "other": 1}
     assert flips.kind_of(name) == "vectors.npy"
 
