@@ -12,6 +12,7 @@ import pytest
 import srsly
 from conftest import PUBLISHED_FILES, PUBLISHED_QUESTIONS, PUBLISHED_TITLES, published_links
 from typer.testing import CliRunner
+from weasel.util.config import load_project_config
 
 from spacy_elq.cli import spacy_app
 from spacy_elq.index import EntityIndex
@@ -178,6 +179,15 @@ def test_no_large_file_is_read_into_memory_to_see_whether_it_changed():
     large.remove(PUBLISHED_FILES["params"])
     assert watched
     assert [path for path in watched if Path(path).name in large and path != "corpus/published"] == []
+
+
+@pytest.mark.parametrize("folder", [".", "projects/benchmark", "projects/paper"])
+def test_lists_stay_lists(folder):
+    """spaCy makes one string of some lists of two items that begin with a variable."""
+    given = srsly.read_yaml(ROOT / folder / "project.yml")["commands"]
+    for own, read in zip(given, load_project_config(ROOT / folder)["commands"], strict=True):
+        for key in ("script", "deps", "outputs", "outputs_no_cache"):
+            assert len(read.get(key, [])) == len(own.get(key, [])), (own["name"], key)
 
 
 def test_the_file_stays_short():
