@@ -153,6 +153,10 @@ def check_kills(folder, *arguments):
 def test_a_command_that_is_killed_breaks_nothing(tmp_path):
     asked = ("--kills", 1, "--entities", 1200, "--command", "compact")
     assert check_kills(tmp_path, *asked) == ["compact"]
+    # those of other commands stay
+    other = {**read(tmp_path, "kills")[0], "command": "encode"}
+    srsly.write_json(tmp_path / "results" / "kills.json", [other])
+    assert check_kills(tmp_path, *asked) == ["encode", "compact"]
 
 
 @pytest.mark.slow

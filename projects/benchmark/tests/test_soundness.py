@@ -38,6 +38,7 @@ def made(trained_path, gold_docs, tmp_path_factory):
     for command in (
         ["catalogues", str(trained_path), "readme", *places, *own_places],
         ["questions", str(trained_path), "set", str(folder / "set.spacy"), *places],
+        ["questions", str(trained_path), "questions-set", str(folder / "set.spacy"), *places],
     ):
         done = CliRunner().invoke(soundness.app, command)
         assert done.exit_code == 0, done.output
@@ -67,7 +68,11 @@ def test_the_page_has_the_figures(made):
     assert "$" not in page
     assert f"| today | {read(made, 'readme')['own']['f']:.3f}".rstrip("0").rstrip(".") in page
     assert "| shop | today |" in page
-    assert "| set | 1 |" in page
+    rows = [line for line in page.splitlines() if "| set | 1 |" in line]
+    assert [row.split("|")[1].strip() for row in rows] == [
+        "WebQSP_EL",
+        "the same and texts that name nothing",
+    ]
     assert (made / "page.svg").read_text(encoding="utf8").startswith("<?xml")
 
 
