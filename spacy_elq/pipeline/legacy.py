@@ -4,7 +4,7 @@ import functools
 import math
 import warnings
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 import srsly
 from spacy.language import Language
@@ -69,14 +69,22 @@ def compare_settings(component: Any, folder: Path) -> None:
         return
     # most settings kept their names when they moved to a block
     stored = {_LOSS.get(key, key).rpartition(".")[2]: value for key, value in srsly.read_json(path).items()}
+    # by their blocks: a method of the component may have the name of a setting
+    places = [*(getattr(component, block) for block in component.blocks), component]
+    known = {key: getattr(_find_owner(places, key), key, value) for key, value in stored.items()}
     differing = [
-        f"`{key}` is {getattr(component, key)!r}, not {value!r}"
+        f"`{key}` is {known[key]!r}, not {value!r}"
         for key, value in stored.items()
-        if hasattr(component, key) and not _is_same(getattr(component, key), value)
+        if not _is_same(known[key], value)
     ]
     if differing:
         message = Warnings.W005.format(name=component.name, differing="; ".join(differing))
         warnings.warn(message, stacklevel=2)
+
+
+def _find_owner(places: Sequence[Any], key: str) -> Any:
+    """RETURNS (Any): The first of the places that has a setting, or the last of them."""
+    return next((place for place in places if hasattr(place, key)), places[-1])
 
 
 def _is_same(one: Any, other: Any) -> bool:
