@@ -185,5 +185,5 @@ def test_workflows_have_commands_and_scripts_that_exist():
     assert set(config["workflows"]["all"]) <= set(known)
     words = {word for lines in known.values() for line in lines for word in line.split()}
     scripts = [word for word in words if word.endswith(".py")]
-    assert len(scripts) == 12
+    assert {"scripts/speed.py", "scripts/soak.py", "scripts/split.py"} <= set(scripts)
     assert [script for script in scripts if not (PROJECT / script).is_file()] == []
