@@ -160,7 +160,7 @@ def test_what_is_of_other_vectors_or_another_default_is_made_anew(made, vectors_
     (work / "stamp.json").write_text("{}")
     run(tmp_path, "backends", "measure", vectors_path, *asked[:2], *asked[4:])
     assert not (work / "SQ8").exists()
-    assert json.loads((work / "stamp.json").read_text())["count"] == 10
+    assert json.loads((work / "stamp.json").read_text())["width"] == 48
 
 
 def test_neither_pipeline_nor_queries_is_an_error(vectors_path, tmp_path):

@@ -93,6 +93,8 @@ def test_questions_differ_from_the_recipe_in_data_encoder_formula_and_schedule()
         "components.elq_linker.prior.alias_share": 0.75,
         "components.elq_linker.prior.popularity_weight": 0.85,
         "components.elq_linker.prior.temperature": 2.0,
+        "components.elq_linker.decoder.entity_threshold": 0.0,
+        "components.elq_linker.decoder.max_length": 10,
         "corpora.train.augmenter.level": 0.1,
         "training.max_epochs": 4,
         "training.eval_frequency": 75,
