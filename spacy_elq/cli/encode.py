@@ -46,6 +46,12 @@ def encode_cli(
         help="Compute in 8-bit integers with ONNX Runtime (pip install 'spacy-elq[onnx]'): faster on a CPU, and "
         "nearly the same vectors, which depend a little on the batch; by default as in the recipe, else not",
     ),
+    bfloat16: bool = typer.Option(
+        False,
+        "--bfloat16",
+        help="Compute in bfloat16 if the CPU has instructions for it (AMX, AVX512-BF16), else in float32: faster than "
+        "int8 there, and nearer to the vectors in float32",
+    ),
     batch_size: int = typer.Option(
         64, "--batch-size", "-b", min=1, help="Entities in one forward pass; does not change the vectors"
     ),
@@ -82,7 +88,15 @@ def encode_cli(
     vectors = encode_catalogue(
         catalogue,
         output_path,
-        EntityEncoder(encoder, pooling=pooling, max_length=max_length, aliases=aliases, norm=norm, int8=int8),
+        EntityEncoder(
+            encoder,
+            pooling=pooling,
+            max_length=max_length,
+            aliases=aliases,
+            norm=norm,
+            int8=int8,
+            bfloat16=bfloat16,
+        ),
         batch_size=batch_size,
         reuse=reuse,
         n_process=n_process,

@@ -1,5 +1,6 @@
 """The entity encoder: `[CLS] title [ENT] description [SEP]` to a vector."""
 
+import copy
 import hashlib
 import json
 import os
@@ -67,6 +68,7 @@ class EntityEncoder:
         ent_token: Optional[str] = None,
         norm: Optional[float] = None,
         int8: Optional[bool] = None,
+        bfloat16: bool = False,
     ) -> None:
         """Load the encoder. A setting that is None is that of its recipe (the file `elq_encoder.json` in its
         folder), or else the default.
@@ -83,6 +85,8 @@ class EntityEncoder:
             angles. The default is 0, which leaves the vectors as they are and matches the paper.
         int8 (Optional[bool]): Whether ONNX Runtime computes the vectors in 8-bit integers. They are close to
             those of torch and work with the same questions. The default is False.
+        bfloat16 (bool): Whether torch computes the vectors in bfloat16 on a CPU that has instructions for it;
+            on others, it computes in float32. The vectors are nearly the same.
         """
         saved = read_recipe(name)
         recipe = saved.updated(
@@ -95,6 +99,11 @@ class EntityEncoder:
         )
         if saved.is_int8_only:
             _check_int8_only(name, recipe, saved)
+        if bfloat16 and recipe.int8:
+            expected = "false, or int8 false"
+            raise ELQError(
+                Errors.E002.format(setting="bfloat16", name="encode", value=bfloat16, expected=expected)
+            )
         self._name = str(Path(name).absolute()) if Path(name).exists() else name
         self._tokenizer, self._config, self._model, self._unsaved = load_pretrained(
             name, with_weights=not saved.is_int8_only
@@ -109,6 +118,8 @@ class EntityEncoder:
         if recipe.int8:
             graph = read_graph(name, saved.sha256) if self._model is None else to_onnx(self._model)
             transformer = OnnxTransformer(self._config, graph)
+        elif split_mixed_precision(bfloat16)[1]:
+            transformer = copy.deepcopy(self._model).to(torch.bfloat16)
         self.module = _Pooled(transformer, recipe.pooling, recipe.norm)
         self._fingerprint = saved.fingerprint
 

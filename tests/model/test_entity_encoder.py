@@ -364,6 +364,26 @@ def test_int8_gives_nearly_the_same_vectors(encoder_path):
     assert {**exact.settings, "int8": True} == int8.settings
 
 
+@pytest.mark.parametrize("has_instructions", [True, False])
+def test_bfloat16_gives_nearly_the_same_vectors(encoder_path, monkeypatch, has_instructions):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": has_instructions})
+    exact = EntityEncoder(str(encoder_path), max_length=48, norm=4.0)
+    fast = EntityEncoder(str(encoder_path), max_length=48, norm=4.0, bfloat16=True)
+    entities = [Entity("Q1", "Georgia", "State in the south-east"), Entity("Q2", "Venus", "Planet")]
+    vectors = [encoder.encode(entities, batch_size=2) for encoder in (exact, fast)]
+    assert np.allclose(*vectors, atol=0.1)
+    # without instructions for it, it is the same computation
+    assert np.array_equal(*vectors) is not has_instructions
+    assert vectors[1].dtype == "float32"
+    assert fast.fingerprint == exact.fingerprint
+    assert fast.settings == exact.settings
+
+
+def test_bfloat16_and_int8_exclude_each_other(encoder_path):
+    with pytest.raises(ELQError, match=r"bfloat16.*false, or int8 false"):
+        EntityEncoder(str(encoder_path), int8=True, bfloat16=True)
+
+
 # The recipe
 
 
