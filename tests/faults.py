@@ -99,10 +99,10 @@ def _torn_write(function: Callable[..., Any], counter: _Counter) -> Callable[...
 
 
 def _torn_vectors(function: Callable[..., Any], counter: _Counter) -> Callable[..., Any]:
-    def watched(path: Path, shape: Any, chunks: Any) -> None:
+    def watched(path: Path, shape: Any, chunks: Any, **kwargs: Any) -> None:
         path.write_bytes(b"half")
         counter.tick()
-        function(path, shape, chunks)
+        function(path, shape, chunks, **kwargs)
         counter.tick()
 
     return watched

@@ -29,6 +29,11 @@ def index_cli(
     rescore: Optional[int] = typer.Option(
         None, "--rescore", min=1, help="How many candidates of a compressed back end are scored exactly"
     ),
+    dtype: Optional[str] = typer.Option(
+        None,
+        "--dtype",
+        help="How the vectors are stored: float32 or float16, which takes half the space; by default as they are",
+    ),
 ) -> None:
     """Make the vectors of a catalogue searchable.
 
@@ -43,6 +48,6 @@ def index_cli(
 
     widths = {"efSearch": ef_search, "nprobe": nprobe, "rescore": rescore}
     given = {name: value for name, value in widths.items() if value is not None}
-    index = build_index(vectors, output_path, factory=factory, widths=given, progress=True)
+    index = build_index(vectors, output_path, factory=factory, widths=given, dtype=dtype, progress=True)
     settings = ", ".join(f"{key} {value}" for key, value in index.meta["backend"].items())
     msg.good(f"{output_path}: {len(index)} entities, {settings}")

@@ -87,7 +87,7 @@ def plan_backend(
 def build_backend(vectors: Array, path: Path, *, settings: Mapping[str, Any], progress: bool) -> None:
     """Build a FAISS index over all vectors and write it. `Flat` needs no file: it reads the vectors.
 
-    vectors (Array): (entities, width) float32.
+    vectors (Array): (entities, width) float32 or float16.
     settings (Mapping[str, Any]): What `plan_backend` returned.
     """
     factory = settings["factory"]
@@ -101,7 +101,7 @@ def build_backend(vectors: Array, path: Path, *, settings: Mapping[str, Any], pr
             total=len(vectors), desc=f"Index ({factory})", unit=" entities", disable=not progress
         ) as bar:
             for begin in range(0, len(vectors), _CHUNK):
-                chunk = np.ascontiguousarray(vectors[begin : begin + _CHUNK])
+                chunk = np.ascontiguousarray(vectors[begin : begin + _CHUNK], dtype="float32")
                 index.add(chunk)
                 bar.update(len(chunk))
     except RuntimeError as err:
@@ -170,11 +170,12 @@ class FaissBackend:
     def __init__(self, vectors: Array, path: Optional[Path], settings: Mapping[str, Any]) -> None:
         """Open a FAISS file, or use the vectors themselves if there is none.
 
-        vectors (Array): (entities, width) float32, memory-mapped.
+        vectors (Array): (entities, width) float32 or float16, memory-mapped. FAISS reads float32: of others,
+            an exact search needs a copy.
         path (Optional[Path]): What `build_backend` wrote.
         settings (Mapping[str, Any]): What `plan_backend` returned.
         """
-        self._vectors = vectors
+        self._vectors = vectors if path is not None else vectors.astype("float32", copy=False)
         self._index = None
         self._kept: List[Tuple[Among, Array]] = []
         self.rescore = int(settings.get("rescore", 0))
@@ -231,7 +232,7 @@ class FaissBackend:
         """
         vectors = next((own for known, own in self._kept if known is among), None)
         if vectors is None:
-            vectors = self._vectors[among.rows]
+            vectors = self._vectors[among.rows].astype("float32", copy=False)
         if len(among) > _UNKEPT and vectors.nbytes <= _KEPT_BYTES:
             others = [pair for pair in self._kept if pair[0] is not among]
             self._kept = [(among, vectors), *others[: _KEPT_SETS - 1]]
@@ -283,7 +284,7 @@ def _train(index: Any, vectors: Array) -> None:
         )
     if not index.is_trained:
         chosen = np.random.default_rng(0).permutation(count)[: max(_TRAINING_VECTORS, wanted)]
-        index.train(np.ascontiguousarray(vectors[np.sort(chosen)]))
+        index.train(np.ascontiguousarray(vectors[np.sort(chosen)], dtype="float32"))
     for part in _parts(index):
         if isinstance(part, faiss.IndexPreTransform):
             _keep_origin(part.chain)

@@ -5,11 +5,11 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any, Dict, Iterable, Mapping, Optional, Tuple, Union
+from typing import Any, Dict, Iterable, Iterator, Mapping, Optional, Tuple, Union
 
 from ..catalogue import read_catalogue
 from ..errors import ELQError, Errors
-from ..types import Encoder, Entity
+from ..types import Array, Encoder, Entity
 from .backend import build_backend, default_factory, plan_backend
 from .connections import Damaged
 from .database import DATABASE, Database
@@ -34,10 +34,12 @@ from .files import (
     sum_file,
     sum_folder,
 )
-from .vectors import Vectors
+from .vectors import DTYPES, Vectors, write_vectors
 
 # how often the files of an index may be replaced while they are copied
 _TRIES = 10
+# vectors that are stored anew at once
+_ROWS = 8192
 
 
 def build_index(
@@ -46,6 +48,7 @@ def build_index(
     *,
     factory: Optional[str] = None,
     widths: Optional[Mapping[str, int]] = None,
+    dtype: Optional[str] = None,
     progress: bool = False,
 ) -> EntityIndex:
     """Make encoded vectors searchable.
@@ -56,8 +59,13 @@ def build_index(
     factory (Optional[str]): FAISS factory string, or None for that of the other index, or the default of
         this size.
     widths (Optional[Mapping[str, int]]): How wide a search is, see `plan_backend`; None for the defaults.
+    dtype (Optional[str]): How the vectors are stored, "float32" or "float16", which takes half the space;
+        None to keep them as they are.
     RETURNS (EntityIndex): The new index.
     """
+    if dtype not in (None, *DTYPES):
+        expected = " or ".join(DTYPES)
+        raise ELQError(Errors.E002.format(setting="dtype", name="index", value=dtype, expected=expected))
     output, folder = Path(output).absolute(), Path(vectors).absolute()
     _check_encoder(folder, output)
     with making(output) as work_path:
@@ -66,7 +74,12 @@ def build_index(
         else:
             files, known = _copy(EntityIndex.open(folder), work_path)
         work = Database.open(work_path)
-        shape = Vectors(files[VECTORS]).array.shape
+        before = Vectors(files[VECTORS]).array
+        shape = before.shape
+        if dtype not in (None, before.dtype.name):
+            check_disk(output, before.nbytes)
+            files[VECTORS] = output / f"{WORK}.{dtype}"
+            write_vectors(files[VECTORS], shape, _chunks(before), dtype=str(dtype))
         factory = factory or known.get("factory") or default_factory(*shape)
         settings, bytes_ = plan_backend(shape, factory=factory, widths=widths)
         if known.get("factory") == factory:
@@ -83,6 +96,11 @@ def build_index(
         _copy_encoder(folder, output)
         publish(output, work, files)
     return EntityIndex.open(output)
+
+
+def _chunks(vectors: Array) -> Iterator[Array]:
+    for begin in range(0, len(vectors), _ROWS):
+        yield vectors[begin : begin + _ROWS]
 
 
 def describe_encoder(encoder: Encoder, folder: Path) -> Dict[str, Any]:

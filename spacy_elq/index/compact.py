@@ -27,7 +27,7 @@ from .files import (
     note_files,
     sync_folder,
 )
-from .vectors import Vectors
+from .vectors import Vectors, write_vectors
 
 _ROWS = 8192
 
@@ -123,11 +123,11 @@ class _Plan:
         files, and the settings of the back end.
         """
         settings, bytes_ = self._plan_backend()
-        check_disk(folder, bytes_ + 4 * self.shape[0] * self.shape[1])
+        check_disk(folder, bytes_ + self.vectors.array.itemsize * self.shape[0] * self.shape[1])
         number = new_number(folder)
         path, search = (file_path(folder, role, number) for role in (VECTORS, SEARCH))
         note_files(folder, [path, search, *self._before])
-        write_vectors(path, self.shape, self._chunks())
+        write_vectors(path, self.shape, self._chunks(), dtype=self.vectors.array.dtype.name)
         if settings is not None:
             settings = self._build(Vectors(path).array, search, settings, progress=progress)
         made = {VECTORS: path, SEARCH: search}
@@ -185,12 +185,3 @@ def _open_vectors(database: Database) -> Vectors:
     if len(vectors.array) != expected:
         raise Damaged(path, f"has {len(vectors.array)} vectors instead of {expected}")
     return vectors
-
-
-def write_vectors(path: Path, shape: Tuple[int, int], chunks: Iterator[Array]) -> None:
-    """Write vectors piece by piece: those of large catalogues are more than fits into memory."""
-    with path.open("wb") as file_:
-        header = {"descr": "<f4", "fortran_order": False, "shape": shape}
-        np.lib.format.write_array_header_1_0(file_, header)
-        for chunk in chunks:
-            file_.write(np.ascontiguousarray(chunk, dtype="<f4").data)

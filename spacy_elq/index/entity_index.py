@@ -235,8 +235,8 @@ class EntityIndex:
 
     @property
     def vectors(self) -> Array:
-        """RETURNS (Array): (entities, width) the vectors of all entities, by position: mapped, or a copy if
-        there are changes.
+        """RETURNS (Array): (entities, width) the vectors of all entities, by position: mapped as they are
+        stored, or a copy if there are changes.
         """
         with self.reading() as view:
             return view.base.vectors.array if not view.changes else view.take(self.all_positions())

@@ -85,7 +85,9 @@ class Base:
         """RETURNS (Array): (*rows.shape, width) vectors; any one for -1."""
         if not len(self):  # of which not even the last can be taken
             return np.zeros((*rows.shape, self.vectors.array.shape[1]), dtype="float32")
-        return self.vectors.array[rows] if self.is_mapped else self.vectors.take(rows)
+        if not self.is_mapped:
+            return self.vectors.take(rows)
+        return self.vectors.array[rows].astype("float32", copy=False)
 
 
 def _open_backend(vectors: Array, path: Optional[Path], settings: Mapping[str, Any]) -> FaissBackend:

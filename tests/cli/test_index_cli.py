@@ -49,6 +49,11 @@ def test_an_index_can_be_made_of_an_index_and_takes_its_place(vectors_path, tmp_
     assert not list(folder.glob("search-*.faiss"))
 
 
+def test_vectors_in_16_bits(vectors_path, tmp_path):
+    assert invoke(vectors_path, tmp_path / "index", "--dtype", "float16")[0] == 0
+    assert EntityIndex.open(tmp_path / "index").vectors.dtype == "float16"
+
+
 def test_missing_vectors_name_the_command_that_makes_them(tmp_path):
     code, output = invoke(tmp_path / "no", tmp_path / "index")
     assert code == 1

@@ -8,10 +8,21 @@ from functools import partial
 import numpy as np
 import pytest
 from conftest import ENTITIES
-from index_world import QUERIES, Texts, ask, assert_same, encode, make_entity, names, write_catalogue
+from index_world import (
+    QUERIES,
+    Texts,
+    ask,
+    assert_same,
+    encode,
+    make_entity,
+    make_index,
+    names,
+    write_catalogue,
+)
 
+from spacy_elq.core.similarity import Prior
 from spacy_elq.errors import ELQError
-from spacy_elq.index import EntityIndex, build_index, build_index_loader, check_index, copy_index
+from spacy_elq.index import EntityIndex, Within, build_index, build_index_loader, check_index, copy_index
 from spacy_elq.index import build as module
 from spacy_elq.index.backend import build_backend, plan_backend
 from spacy_elq.index.files import NOTES, SEARCH, VECTORS, WORK, named_files, note_files
@@ -279,6 +290,40 @@ def test_an_index_of_another_kind_is_built_anew(hnsw, quick_path):
     sizes = [meta["files"][SEARCH]["bytes"] for meta in (index.meta, hnsw.meta)]
     assert sizes[0] < sizes[1]
     assert index.meta["backend"]["rescore"] == 100
+
+
+@pytest.mark.parametrize("factory", ["Flat", "HNSW8"])
+def test_vectors_may_be_stored_in_16_bits(quick_path, factory):
+    entities = [make_entity(i) for i in range(40)]
+    exact = make_index(quick_path, entities, factory=factory)
+    small = build_index(exact.path, quick_path / "small", dtype="float16")
+    assert small.vectors.dtype == "float16"
+    assert small.vectors.nbytes == exact.vectors.nbytes / 2
+    assert small.meta["backend"] == exact.meta["backend"]
+    assert names(small.path) == names(exact.path)
+    assert check_index(small.path) == []
+    queries = np.random.default_rng(0).normal(size=(6, exact.width)).astype("float32")
+
+    def same(found, expected):
+        assert found[1].dtype == expected[1].dtype == "float32"
+        np.testing.assert_allclose(found[1], expected[1], atol=0.02)
+
+    same(small.search(queries, 5), exact.search(queries, 5))
+    # also those that are found by name, those that count, and those that are added
+    more = {"names": ["name 3"] * 6, "prior": Prior(name_weight=2.0)}
+    within = Within.make({"tags": ["tag-1"]})
+    same(small.search(queries, 5, within=within, **more), exact.search(queries, 5, within=within, **more))
+    for index in (small, exact):
+        index.add([make_entity(50)], Texts())
+    same(small.search(queries, 5), exact.search(queries, 5))
+    # it stays small, unless it is asked otherwise
+    small.compact()
+    assert small.vectors.dtype == "float16"
+    same(small.search(queries, 5), exact.search(queries, 5))
+    assert build_index(small.path, small.path).vectors.dtype == "float16"
+    assert build_index(small.path, small.path, dtype="float32").vectors.dtype == "float32"
+    with pytest.raises(ELQError, match=r"E002.*`dtype`.*'int4', expected float32 or float16"):
+        build_index(small.path, small.path, dtype="int4")
 
 
 def test_no_room_on_the_disk_is_said_before_anything_is_written(vectors, quick_path, monkeypatch):

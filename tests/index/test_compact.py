@@ -171,8 +171,8 @@ def test_vectors_are_written_piece_by_piece(index, monkeypatch, rows):
 def test_what_others_change_meanwhile_is_kept(index, monkeypatch):
     write = module.write_vectors
 
-    def meanwhile(*args):
-        write(*args)
+    def meanwhile(*args, **kwargs):
+        write(*args, **kwargs)
         other = EntityIndex.open(index.path)
         thread = threading.Thread(
             target=lambda: (
@@ -235,7 +235,7 @@ def test_a_disk_that_becomes_full_is_said(index, monkeypatch):
     change(index)
     before = ask(index, ids=IDS)
 
-    def full(path, *args):
+    def full(path, *args, **kwargs):
         path.write_bytes(b"half")
         raise OSError(28, os.strerror(28))
 

@@ -4,13 +4,20 @@ import numpy as np
 import pytest
 
 from spacy_elq.errors import ELQError
-from spacy_elq.index.vectors import Vectors
+from spacy_elq.index.vectors import Vectors, write_vectors
 
 
-@pytest.fixture
-def path(quick_path):
-    np.save(quick_path / "vectors.npy", np.arange(12, dtype="float32").reshape(4, 3))
+@pytest.fixture(params=["float32", "float16"])
+def path(quick_path, request):
+    chunks = np.arange(12, dtype="float32").reshape(2, 2, 3)
+    write_vectors(quick_path / "vectors.npy", (4, 3), chunks, dtype=request.param)
     return quick_path / "vectors.npy"
+
+
+def test_vectors_are_stored_as_asked(path, request):
+    dtype = request.node.callspec.params["path"]
+    assert np.load(path).dtype == Vectors(path).array.dtype == dtype
+    assert Vectors(path).array.nbytes == 12 * np.dtype(dtype).itemsize
 
 
 @pytest.mark.parametrize("can_read_at_a_place", [True, False])
@@ -20,6 +27,7 @@ def test_vectors_are_taken_by_row(path, monkeypatch, can_read_at_a_place):
     vectors = Vectors(path)
     path.unlink()
     assert vectors.take(np.asarray([2, 0, 2])).tolist() == [[6, 7, 8], [0, 1, 2], [6, 7, 8]]
+    assert vectors.take(np.asarray([1])).dtype == "float32"
     assert vectors.take(np.asarray([[1, 3]])).tolist() == [[[3, 4, 5], [9, 10, 11]]]
     assert vectors.take(np.zeros((0, 2), dtype="int64")).shape == (0, 2, 3)
     assert vectors.take(np.asarray([-1, 1]))[1].tolist() == [3, 4, 5]
@@ -79,7 +87,7 @@ def test_whatever_becomes_of_the_header_is_damage_or_harmless(path):
                 found = Vectors(path).array
             except ELQError:
                 continue
-            assert found.dtype == np.float32
+            assert found.dtype in ("float32", "float16")
             assert found.ndim == 2
             if found.shape == expected.shape:
                 np.testing.assert_array_equal(found, expected)
