@@ -10,7 +10,7 @@ from typing import Any, Dict, List, Optional
 import spacy
 import srsly
 import typer
-from runs import MAIN, RESULTS, SETTINGS, TESTS, Row, write_run
+from runs import DEVS, MAIN, RESULTS, SETTINGS, TESTS, Row, write_run
 
 from spacy_elq.evaluation import (
     bench_in_turn,
@@ -74,7 +74,7 @@ def ablation(
     first: bool = typer.Option(True, help="Whether the best link of a question has its own threshold"),
     changed: List[str] = typer.Option([], "--set", help="Another value of a setting: prior.temperature=1.0"),
 ) -> None:
-    """Choose the thresholds and evaluate on each development set."""
+    """Choose the thresholds and evaluate on each of the five development sets."""
     corpus, model = work / "corpus", work / "models" / "ablation"
     if changed:
         nlp, linker = load_pipeline(str(pipeline))
@@ -83,7 +83,7 @@ def ablation(
         save_pipeline(nlp, model)
         pipeline = model
     tests = []
-    for test in TESTS:
+    for test in DEVS:
         dev = corpus / f"{test}_dev.spacy"
         choose_thresholds(str(pipeline), dev, output=model, first=first, calibrate=False)
         metrics = evaluate(str(model), dev, work / "metrics" / "ablation.json")

@@ -23,6 +23,13 @@ SYSTEMS = {
     "spacy": "spaCy: `ner`, `entity_linker`",
 }
 TESTS = {"webqsp_el": "WebQSP_EL", "graphquestions_el": "GraphQuestions_EL"}
+# what is decided is decided on these, never on a test set; the first two belong to the tests
+DEVS = {
+    **TESTS,
+    "conel22": "ConEL 2022",
+    "simplequestions": "SimpleQuestions",
+    "simpledbpediaqa": "SimpleDBpediaQA",
+}
 _ORDER = ("name", "system", "setting", "test", "entities", "parameters", "seed", "threshold_from")
 
 
