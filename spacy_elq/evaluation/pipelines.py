@@ -53,7 +53,12 @@ def find_linker(nlp: Language, path: str) -> Linker:
 
 
 def read_docs(path: Path, nlp: Language) -> List[Doc]:
-    """RETURNS (List[Doc]): The docs of a `.spacy` file."""
+    """RETURNS (List[Doc]): The docs of a `.spacy` file, or of all such files in a folder."""
+    files = sorted(path.rglob("*.spacy")) if path.is_dir() else []
+    return [doc for file_ in files or [path] for doc in _read_file(file_, nlp)]
+
+
+def _read_file(path: Path, nlp: Language) -> List[Doc]:
     check_file(path, "Make it with: python -m spacy elq convert")
     try:
         return list(DocBin().from_disk(path).get_docs(nlp.vocab))
