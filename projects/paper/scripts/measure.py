@@ -128,6 +128,25 @@ def compare(
         write_run(results, "comparison", f"{system}-{seed}", {**run, "tests": tests[system]})
 
 
+@app.command()
+def package(
+    pipeline: Path = typer.Argument(..., help="The pipeline that will be packaged"),
+    trained: Path = typer.Argument(..., help="The pipeline that it was made of, to count its parameters"),
+    work: Path = _WORK,
+    results: Path = _RESULTS,
+    seed: int = typer.Option(0, help="Seed of its training"),
+) -> None:
+    """Evaluate a pipeline as it is, with its threshold, on both test sets and the five development sets."""
+    sets = [*((f"{test}_test", test) for test in TESTS), *((f"{dev}_dev", f"{dev}_dev") for dev in DEVS)]
+    tests = []
+    for file_name, test in sets:
+        metrics_path = work / "metrics" / f"package-{test}.json"
+        metrics = evaluate(str(pipeline), work / "corpus" / f"{file_name}.spacy", metrics_path)
+        tests.append({"test": test, "entities": metrics["entities"], **_figures(metrics)})
+    run = {"setting": MAIN, "seed": seed, "parameters": _count_parameters(trained)}
+    write_run(results, "package", f"package-{seed}", {**run, "tests": tests})
+
+
 def slug(name: str) -> str:
     """RETURNS (str): A name for a file: 'no names, no popularity' is 'no-names-no-popularity'."""
     return re.sub(r"\W+", "-", name.lower()).strip("-")

@@ -67,6 +67,8 @@ def main(
         "errors": error_table(settings),
         "examples": examples(settings),
         "limits": limits(settings, data),
+        "package": package_table(read_rows(results, "package"), read_rows(results, "wheel")),
+        "steps": step_table(read_rows(results, "steps")),
     }
     page.parent.mkdir(parents=True, exist_ok=True)
     page.write_text(Template(TEMPLATE.read_text(encoding="utf8")).substitute(tables), encoding="utf8")
@@ -218,6 +220,28 @@ def examples(groups: Groups) -> str:
             ]
             parts += [f"{name}, {ERRORS[kind]}:", "\n".join(lines) or "- none"]
     return "\n\n".join(parts) or NOT_MEASURED
+
+
+def package_table(rows: List[Row], wheels: List[Row]) -> str:
+    """RETURNS (str): What was measured of the package on each question set, and its size."""
+    names = {test: f"{title}, test" for test, title in TESTS.items()}
+    names |= {f"{dev}_dev": f"{title}, development" for dev, title in DEVS.items()}
+    shown = [row for name in names for row in rows if row["test"] == name]
+    keys = ("weak_p", "weak_r", "weak", "mentions", "links")
+    header = ("questions", "P", "R", "F1", "mentions", "links")
+    lines = [(names[row["test"]], *(mean([row], key) for key in keys)) for row in shown]
+    sizes = [f"The wheel `{wheel['name']}` has {wheel['megabytes']:,} MB." for wheel in wheels]
+    return "\n\n".join([table(header, lines), *sizes]) if lines else NOT_MEASURED
+
+
+def step_table(rows: List[Row]) -> str:
+    """RETURNS (str): How long each step took."""
+    lines = [
+        (row["name"], str(row["cores"]), f"{row['seconds'] / 60:.1f}", str(row["runs"]))
+        for row in rows
+        if row["finished"]
+    ]
+    return table(("step", "cores", "minutes", "runs"), lines)
 
 
 def limits(groups: Groups, data: List[Row]) -> str:

@@ -1,6 +1,7 @@
 """`scripts/measure.py` and `scripts/count.py`, on the tiny world: result files and page."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -9,7 +10,10 @@ from pathlib import Path
 import measure
 import pytest
 import spacy
+import srsly
 import tables
+import timed
+import typer
 from runs import DEVS, TESTS, read_rows
 from spacy.tokens import DocBin
 
@@ -43,6 +47,10 @@ def made(trained_path, gold_docs, index, tmp_path_factory):
     run("measure", "ablation", "pipeline", "colder", "--set", "prior.temperature=0.5")
     assert temperature(folder / "work" / "models" / "ablation") == 0.5
     assert temperature(folder / "pipeline") == 1.0
+    run("measure", "package", "pipeline", "pipeline", "--seed", 2)
+    shutil.copytree(folder / "pipeline", folder / "bundled")
+    run("card", "bundled", "small", "1.2.0")
+    run("timed", "waiting", "--", "python", "-c", "0")
     run("tables", "docs/experiments.md")
     return folder
 
@@ -57,8 +65,10 @@ def test_each_run_writes_a_file(made):
         "ablations/colder-0m-10.json",
         "ablations/no-hard-negatives-0m-10.json",
         "data/webqsp_el_test.json",
+        "package/package-2.json",
         "settings/questions-1-0m-10.json",
         "settings/wikipedia_questions-0-0m-10.json",
+        "steps/waiting.json",
     }
 
 
@@ -98,6 +108,50 @@ def test_the_page_has_every_table(made):
     assert "- WebQSP_EL, 10 entities: weak F1 100.0, the paper 89.0 (+11.0). Of the gold links, 0.0 %" in page
     assert "WebQSP_EL, missed mentions:\n\n- none" in page
     assert "$" not in page
+
+
+def test_a_package_is_measured_as_it_is(made):
+    rows = read_rows(made / "results", "package")
+    assert {row["test"] for row in rows} == {*TESTS, *(f"{dev}_dev" for dev in DEVS)}
+    assert {row["threshold"] for row in rows} == {
+        spacy.load(made / "pipeline").get_pipe("elq_linker").threshold
+    }
+
+
+def test_a_card_says_what_was_measured(made):
+    meta = srsly.read_json(made / "bundled" / "meta.json")
+    assert (meta["name"], meta["version"], meta["performance"]["elq_weak_f"]) == ("small", "1.2.0", 1.0)
+    card = (made / "bundled" / "README.md").read_text(encoding="utf8")
+    assert card.startswith("---\nlanguage: en\n")
+    assert [
+        x for x in ("# en_small", "en_small-1.2.0-py3-none-any.whl", "10 entities") if x not in card
+    ] == []
+    lines = [line for line in card.splitlines() if line.endswith("| 100.0 | 100.0 | 100.0 | 100.0 | 100.0 |")]
+    assert [line.split(" | ")[0] for line in lines] == [
+        "| WebQSP_EL, test",
+        "| GraphQuestions_EL, test",
+        *(f"| {title}, development" for title in DEVS.values()),
+    ]
+    assert "$" not in card
+
+
+def test_steps_that_were_interrupted_add_up(made, tmp_path):
+    page = (made / "docs" / "experiments.md").read_text(encoding="utf8")
+    assert f"| waiting | {os.cpu_count()} | 0.0 | 1 |" in page
+
+    def step(code):
+        with pytest.raises(typer.Exit) as ended:
+            timed.main("s", ["python", "-c", f"import sys; sys.exit({code})"], results=tmp_path)
+        (row,) = read_rows(tmp_path, "steps")
+        return ended.value.exit_code, row
+
+    code, row = step(3)
+    assert (code, row["runs"], row["finished"]) == (3, 1, False)
+    seconds = row["seconds"]
+    code, row = step(0)
+    assert (code, row["runs"], row["finished"]) == (0, 2, True)
+    assert row["seconds"] >= seconds
+    assert step(0)[1]["runs"] == 1
 
 
 def test_the_questions_stay_out_of_what_is_committed(made):
