@@ -3,7 +3,7 @@ Search and loss both use it.
 """
 
 from dataclasses import dataclass
-from typing import Union
+from typing import Tuple, Union
 
 import numpy as np
 
@@ -87,12 +87,23 @@ def name_degrees(owners: Array, entities: Array, degrees: Array, *, pool: Array,
     return laid_out
 
 
-def mention_bonus(prior: Prior, lengths: Array, words: Array, are_texts: Array) -> Array:
+def mention_bonus(prior: Prior, lengths: Array, words: Array, are_texts: Array, shares: Term = 1.0) -> Array:
     """What is added to the mention score of spans if they are names.
 
     lengths, words (Array): (spans,) the number of tokens of each span, and of words, without an article.
     are_texts (Array): (spans,) whether a span is the whole text.
+    shares (Term): (spans,) what part of `mention_name_weight` counts.
     RETURNS (Array): (spans,).
     """
-    bonus = prior.mention_name_weight * np.minimum(lengths, _MOST_WORDS)
+    bonus = prior.mention_name_weight * np.minimum(lengths, _MOST_WORDS) * shares
     return bonus + prior.phrase_weight * (words > 1) + prior.text_weight * are_texts
+
+
+def name_shares(scores: Array) -> Tuple[Array, Array]:
+    """What part of `mention_name_weight` counts, from what was learned: 1 for a score of 0, at most 2.
+
+    scores (Array): (spans,).
+    RETURNS (Tuple[Array, Array]): (spans,) the parts, and their derivatives.
+    """
+    halves = np.exp(-np.logaddexp(0.0, -scores))
+    return 2.0 * halves, 2.0 * halves * (1.0 - halves)

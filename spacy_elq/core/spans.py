@@ -115,6 +115,24 @@ def pool_spans(vectors: Array, row_spans: Array) -> Tuple[Array, Callable[[Array
     return means.astype(vectors.dtype), backprop
 
 
+def average_spans(values: Array, row_spans: Array) -> Tuple[Array, Callable[[Array], Array]]:
+    """Mean of one value of the rows of every span, for many spans that overlap.
+
+    values (Array): (rows,).
+    row_spans (Array): (spans, 2), none empty.
+    RETURNS: (spans,) float64, and a callback from d_means to d_values.
+    """
+    first, end = row_spans[:, 0], row_spans[:, 1]
+    sums = np.concatenate([[0.0], np.cumsum(values, dtype="float64")])
+
+    def backprop(d_means: Array) -> Array:
+        share, size = d_means / (end - first), len(values) + 1
+        opened, closed = (np.bincount(edge, share, minlength=size) for edge in (first, end))
+        return np.cumsum(opened - closed)[:-1].astype(values.dtype)
+
+    return (sums[end] - sums[first]) / (end - first), backprop
+
+
 def ranges(begins: Array, sizes: Array) -> Array:
     """RETURNS (Array): The numbers from each begin on, as many as its size says, one after the other."""
     first = np.cumsum(sizes) - sizes

@@ -17,40 +17,48 @@ PairInput = Tuple[List[Doc], List[Entity]]
 
 # the score of "none of these" is compared with similarities, which are large numbers: it must learn fast
 _NONE_SCALE = 10.0
+# the attribute that says whether the last score of a row is for names
+LEARNS_NAMES = "learns_names"
 
 
-def build_question_tower(tok2vec: Model) -> Model[List[Doc], TowerOutput]:
+def build_question_tower(tok2vec: Model, learn_names: bool = False) -> Model[List[Doc], TowerOutput]:
     """The question tower of the paper: encodes a text once and scores its rows as starts, ends and insides of
     mentions. Published models have it.
 
     tok2vec (Model): `spacy-elq.WordPieceListener.v1` for the word pieces of a `transformer`
         component, or any spaCy tok2vec architecture for tokens.
+    learn_names (bool): Whether it also learns, from the words and their context, how much a mention's being a
+        name counts: from nothing to twice `mention_name_weight`. In a large catalogue, many common words are
+        names by chance. The paper has no such score.
     RETURNS (Model[List[Doc], TowerOutput]): Gives the rows, their vectors as wide as the entity vectors
-        (`nO`), and (rows, 3) start, end and inside scores, in host memory. Its `backprop` takes the
-        gradients of both.
+        (`nO`), and (rows, 3) start, end and inside scores, in host memory; with `learn_names`, one more
+        column, the last. Its `backprop` takes the gradients of both.
     """
-    return _make_tower(tok2vec, columns=3)
+    return _make_tower(tok2vec, columns=3, learn_names=learn_names)
 
 
-def build_question_tower_v2(tok2vec: Model) -> Model[List[Doc], TowerOutput]:
+def build_question_tower_v2(tok2vec: Model, learn_names: bool = False) -> Model[List[Doc], TowerOutput]:
     """The question tower, the model of `elq_linker`: as `spacy-elq.QuestionTower.v1`, and it scores "none of
     these", which competes with the candidates of a mention. What the catalogue lacks gets no link.
 
     tok2vec (Model): `spacy-elq.WordPieceListener.v1` for the word pieces of a `transformer`
         component, or any spaCy tok2vec architecture for tokens.
+    learn_names (bool): As for `spacy-elq.QuestionTower.v1`.
     RETURNS (Model[List[Doc], TowerOutput]): Gives the same, with a fourth score of each row. The mean of the
         rows of a mention is its score of "none of these".
     """
-    return _make_tower(tok2vec, columns=4)
+    return _make_tower(tok2vec, columns=4, learn_names=learn_names)
 
 
-def _make_tower(tok2vec: Model, *, columns: int) -> Model[List[Doc], TowerOutput]:
+def _make_tower(tok2vec: Model, *, columns: int, learn_names: bool) -> Model[List[Doc], TowerOutput]:
+    scales = [1.0, 1.0, 1.0, _NONE_SCALE][:columns] + [1.0] * learn_names
     return Model(
         "elq_question_tower",
         _forward,
         init=_init,
-        layers=[with_rows(tok2vec), projection(), Linear(nO=columns)],
+        layers=[with_rows(tok2vec), projection(), Linear(nO=len(scales))],
         dims={"nO": None},
+        attrs={"scales": scales, LEARNS_NAMES: learn_names},
     )
 
 
@@ -64,8 +72,13 @@ def _init(model: Model, X: Optional[List[Doc]] = None, Y: Any = None) -> None:
     project.initialize()
     mention_scorer.initialize()
     # start from the prior that about one span in fifty is a mention, not every second one
-    bias = [-2.0, -2.0, 0.0, 0.0][: mention_scorer.get_dim("nO")]
+    bias = [-2.0, -2.0, 0.0, 0.0, 0.0][: mention_scorer.get_dim("nO")]
     mention_scorer.set_param("b", model.ops.asarray1f(bias))
+    if model.attrs[LEARNS_NAMES]:
+        # at first, names count as they would without it
+        weights = to_numpy(mention_scorer.get_param("W")).copy()
+        weights[-1] = 0.0
+        mention_scorer.set_param("W", model.ops.asarray2f(weights))
 
 
 def _forward(
@@ -75,7 +88,7 @@ def _forward(
     rows, bp_rows = with_rows_(docs, is_train)
     vectors, bp_vectors = project(rows.vectors, is_train)
     logits, bp_logits = mention_scorer(rows.vectors, is_train)
-    scale = model.ops.asarray1f([1.0, 1.0, 1.0, _NONE_SCALE][: logits.shape[1]])
+    scale = model.ops.asarray1f(model.attrs["scales"])
 
     def backprop(gradients: Tuple[Any, Any]) -> Any:
         d_vectors, d_logits = (model.ops.asarray(d, dtype="f") for d in gradients)

@@ -14,11 +14,19 @@ from thinc.api import Config, Model, Optimizer, set_dropout_rate
 from ..core.decode import Decoder, joint_scores, keep_mentions, log_sigmoid
 from ..core.losses import Loss, mention_loss
 from ..core.negatives import Negatives
-from ..core.similarity import Prior, mention_bonus
-from ..core.spans import are_inside_any, enumerate_spans, overlap_any, pool_spans, score_spans, to_row_spans
+from ..core.similarity import Prior, mention_bonus, name_shares
+from ..core.spans import (
+    are_inside_any,
+    average_spans,
+    enumerate_spans,
+    overlap_any,
+    pool_spans,
+    score_spans,
+    to_row_spans,
+)
 from ..errors import Rule
 from ..index import AnyIndex
-from ..model.towers import TowerOutput
+from ..model.towers import LEARNS_NAMES, TowerOutput
 from ..types import Alternative, Array, Link, Rows
 from .annotate import ASSIGNS, write_links
 from .base import IndexedLinker
@@ -225,7 +233,7 @@ class ELQLinker(IndexedLinker):
             limit=self.decoder.mention_limit,
         )
         vectors, _ = pool_spans(rows.vectors, row_spans[kept])
-        none = pool_none(logits, row_spans[kept], bonus[kept] > 0)
+        none = self._score_none(logits, row_spans[kept], bonus[kept] > 0)
         return self._link_best(index, docs, spans[kept], vectors, log_probs[kept], none)
 
     def _score_mentions(
@@ -238,8 +246,10 @@ class ELQLinker(IndexedLinker):
             (spans,) what their being names adds.
         """
         spans, kinds = enumerate_spans(rows, max_length=self.decoder.max_length), token_kinds(docs)
-        scores, _ = score_spans(logits, to_row_spans(rows, spans))
-        bonus = _bonus_of_names(self.prior, docs, kinds, spans)
+        row_spans = to_row_spans(rows, spans)
+        scores, _ = score_spans(logits, row_spans)
+        shares, _ = self._share_names(logits, row_spans)
+        bonus = _bonus_of_names(self.prior, docs, kinds, spans, shares)
         # a name is looked up only where it could make the difference
         hopeful = log_sigmoid(scores + bonus) >= log_least
         if self.decoder.word_edges:
@@ -273,7 +283,7 @@ class ELQLinker(IndexedLinker):
         vectors, _ = pool_spans(rows.vectors, row_spans)
         with index.reading():
             bonus = _bonus_of_names(self.prior, docs, token_kinds(docs), array)
-            none = pool_none(logits, row_spans, self._are_names(index, docs, array, bonus > 0))
+            none = self._score_none(logits, row_spans, self._are_names(index, docs, array, bonus > 0))
             positions, similarities = self._find_candidates(index, docs, array, vectors)
             similarities /= self.prior.temperature
             if none is not None:
@@ -307,7 +317,7 @@ class ELQLinker(IndexedLinker):
             spans, scores, bonus = spans[likely], scores[likely], bonus[likely]
             row_spans = to_row_spans(rows, spans)
             vectors, _ = pool_spans(rows.vectors, row_spans)
-            none, log_probs = pool_none(logits, row_spans, bonus > 0), log_sigmoid(scores + bonus)
+            none, log_probs = self._score_none(logits, row_spans, bonus > 0), log_sigmoid(scores + bonus)
             positions, similarities = self._find_candidates(index, [doc], spans, vectors)
             similarities = similarities / self.prior.temperature
             if none is not None:
@@ -421,17 +431,20 @@ class ELQLinker(IndexedLinker):
         self, index: AnyIndex, docs: Sequence[Doc], rows: Rows, logits: Array, gold: Gold
     ) -> Tuple[float, Array]:
         spans = enumerate_spans(rows, max_length=self.decoder.max_length)
-        scores, bp_scores = score_spans(logits, to_row_spans(rows, spans))
+        row_spans = to_row_spans(rows, spans)
+        scores, bp_scores = score_spans(logits, row_spans)
+        shares, bp_shares = self._share_names(logits, row_spans)
         # what is sure at prediction would teach the model to mistrust phrases
         prior = replace(self.prior, phrase_weight=0.0, text_weight=0.0)
         bonus = _bonus_of_names(prior, docs, token_kinds(docs), spans)
-        scores = scores + bonus * self._are_names(index, docs, spans, bonus > 0)
+        bonus = bonus * self._are_names(index, docs, spans, bonus > 0)
+        scores = scores + bonus * shares
         known = self._is_known(index, docs, spans, gold)
         loss, d_known = mention_loss(scores[known], _is_member(spans, gold.spans)[known])
         weight = self.loss.mention_weight
         d_scores = np.zeros_like(scores)
         d_scores[known] = weight * d_known
-        return weight * loss, bp_scores(d_scores)
+        return weight * loss, bp_scores(d_scores) + bp_shares(d_scores * bonus)
 
     def _is_known(self, index: AnyIndex, docs: Sequence[Doc], spans: Array, gold: Gold) -> Array:
         """RETURNS (Array): (spans,) whether gold says if a span is a mention; see `Loss.unmarked`."""
@@ -462,30 +475,59 @@ class ELQLinker(IndexedLinker):
         if not usable.any():
             return 0.0, np.zeros_like(rows.vectors), d_logits
         mentions, bp_mentions = pool_spans(rows.vectors, row_spans[usable])
-        none, bp_none = pool_spans(logits[:, _NONE:], row_spans[usable])
+        none, bp_none = pool_spans(logits[:, self._none_columns], row_spans[usable])
         spans, positions = gold.spans[usable], gold.positions[usable]
         loss, d_mentions, d_none = self._linking_loss(index, docs, spans, mentions, positions, none)
-        d_logits[:, _NONE:] = bp_none(d_none)
+        d_logits[:, self._none_columns] = bp_none(d_none)
         return loss, bp_mentions(d_mentions), d_logits
 
+    # ------------------------------------------------------------------ the scores of a row
 
-def _bonus_of_names(prior: Prior, docs: Sequence[Doc], kinds: Array, spans: Array) -> Array:
+    @property
+    def _none_columns(self) -> slice:
+        """RETURNS (slice): The column of the score of "none of these", if the model has it."""
+        return slice(_NONE, -1) if self._learns_names else slice(_NONE, None)
+
+    @property
+    def _learns_names(self) -> bool:
+        return bool(self.model.attrs.get(LEARNS_NAMES))
+
+    def _score_none(self, logits: Array, row_spans: Array, are_names: Union[Array, bool]) -> Optional[Array]:
+        """Score "none of these".
+
+        are_names (Union[Array, bool]): (spans,) whether a span is a name in the catalogue. "None of these"
+            has learned nothing about those: see `absent_linking_loss`.
+        RETURNS (Optional[Array]): (spans,), or None if the model does not know it.
+        """
+        scores = logits[:, self._none_columns]
+        if not scores.shape[1]:
+            return None
+        return pool_spans(scores, row_spans)[0][:, 0] - _NAMED * np.asarray(are_names)
+
+    def _share_names(self, logits: Array, row_spans: Array) -> Tuple[Union[Array, float], Callable]:
+        """RETURNS (Tuple[Union[Array, float], Callable]): (spans,) what part of `mention_name_weight` counts,
+        and a callback from their gradient to d_logits.
+        """
+        if not self._learns_names:
+            return 1.0, lambda _: 0.0
+        means, bp_means = average_spans(logits[:, -1], row_spans)
+        shares, slopes = name_shares(means)
+
+        def backprop(d_shares: Array) -> Array:
+            d_logits = np.zeros_like(logits)
+            d_logits[:, -1] = bp_means(d_shares * slopes)
+            return d_logits
+
+        return shares, backprop
+
+
+def _bonus_of_names(
+    prior: Prior, docs: Sequence[Doc], kinds: Array, spans: Array, shares: Union[Array, float] = 1.0
+) -> Array:
     """RETURNS (Array): (spans,) what is added to the mention score of a span if it is a name."""
     lengths = np.asarray([len(doc) for doc in docs])
     words, whole = count_words(kinds, spans), are_texts(kinds, spans, lengths)
-    return mention_bonus(prior, spans[:, 1] - spans[:, 0], words, whole)
-
-
-def pool_none(logits: Array, row_spans: Array, are_names: Union[Array, bool] = False) -> Optional[Array]:
-    """Score "none of these".
-
-    are_names (Union[Array, bool]): (spans,) whether a span is a name in the catalogue. "None of these" has
-        learned nothing about those: see `absent_linking_loss`.
-    RETURNS (Optional[Array]): (spans,), or None if the model does not know it.
-    """
-    if logits.shape[1] <= _NONE:
-        return None
-    return pool_spans(logits[:, _NONE:], row_spans)[0][:, 0] - _NAMED * np.asarray(are_names)
+    return mention_bonus(prior, spans[:, 1] - spans[:, 0], words, whole, shares)
 
 
 def _is_member(spans: Array, gold: Array) -> Array:

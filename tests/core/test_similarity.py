@@ -1,8 +1,9 @@
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from strategies import numeric_gradient
 
-from spacy_elq.core.similarity import Prior, add_prior, mention_bonus, name_degrees
+from spacy_elq.core.similarity import Prior, add_prior, mention_bonus, name_degrees, name_shares
 
 MATCHES = st.dictionaries(
     st.tuples(st.integers(0, 3), st.integers(0, 9)), st.sampled_from([0.5, 0.75, 1.0]), max_size=12
@@ -40,3 +41,12 @@ def test_names_of_several_words_and_whole_texts_count_more():
     lengths, words, are_texts = np.asarray([[1, 2, 2, 6], [1, 1, 2, 6], [False, True, False, True]])
     assert mention_bonus(prior, lengths, words, are_texts).tolist() == [1.0, 102.0, 12.0, 114.0]
     assert not mention_bonus(Prior(), lengths, words, are_texts).any()
+
+
+def test_what_was_learned_shares_the_weight_of_names():
+    prior, ones = Prior(mention_name_weight=3.0, text_weight=5.0), np.ones(3, dtype="int64")
+    shares, slopes = name_shares(np.asarray([-1000.0, 0.0, 1000.0]))
+    assert mention_bonus(prior, ones, ones, ones > 0, shares).tolist() == [5.0, 8.0, 11.0]
+    np.testing.assert_allclose(
+        slopes, numeric_gradient(lambda X: name_shares(X)[0].sum(), np.asarray([-1000.0, 0.0, 1000.0]))
+    )

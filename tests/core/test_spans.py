@@ -6,6 +6,7 @@ from strategies import numeric_gradient, row_spans, rows
 
 from spacy_elq.core.spans import (
     are_inside_any,
+    average_spans,
     enumerate_spans,
     overlap_any,
     pool_spans,
@@ -151,3 +152,14 @@ def test_columns_beside_the_mention_scores_get_no_gradient_from_them():
     d_logits = backprop(np.ones(2))
     assert d_logits.shape == (4, 4)
     assert not d_logits[:, 3].any()
+
+
+@given(row_spans(n_rows=8), st.integers(0, 2**31))
+def test_averages_and_their_gradient_are_those_of_pooling(spans, seed):
+    rng = np.random.default_rng(seed)
+    values = rng.normal(size=8)
+    d_means = rng.normal(size=len(spans))
+    means, backprop = average_spans(values, spans)
+    expected, bp_expected = pool_spans(values[:, None], spans)
+    np.testing.assert_allclose(means, expected[:, 0], atol=1e-9)
+    np.testing.assert_allclose(backprop(d_means), bp_expected(d_means[:, None])[:, 0], atol=1e-9)

@@ -50,7 +50,14 @@ def test_vectors_are_projected_where_the_widths_differ(X, docs):
     np.testing.assert_allclose(rows.vectors, X @ project.get_param("W").T, atol=1e-5)
 
 
-@pytest.mark.parametrize(("build", "columns"), [(build_question_tower, 3), (build_question_tower_v2, 4)])
+def build_with_names(tok2vec):
+    return build_question_tower(tok2vec, learn_names=True)
+
+
+@pytest.mark.parametrize(
+    ("build", "columns"),
+    [(build_question_tower, 3), (build_question_tower_v2, 4), (build_with_names, 4)],
+)
 @pytest.mark.parametrize("width", [4, 6])
 def test_gradient_of_the_input_and_of_the_parameters(X, docs, width, build, columns):
     tower = build_tower(X, width, build)
@@ -86,10 +93,15 @@ def test_gradient_of_the_input_and_of_the_parameters(X, docs, width, build, colu
         np.testing.assert_allclose(found, numeric(values), atol=2e-3, err_msg=f"{layer.name} {name}")
 
 
+def test_names_count_as_before_at_first(X, docs):
+    assert not build_tower(X, 4, build_with_names).predict(docs)[1][:, -1].any()
+
+
+@pytest.mark.parametrize("build", [build_question_tower, build_with_names])
 @pytest.mark.parametrize("width", [4, 6])
-def test_bytes_round_trip(X, docs, width):
-    tower = build_tower(X, width)
-    copy = build_question_tower(known_tok2vec(X)).from_bytes(tower.to_bytes())
+def test_bytes_round_trip(X, docs, width, build):
+    tower = build_tower(X, width, build)
+    copy = build(known_tok2vec(X)).from_bytes(tower.to_bytes())
     (rows, logits), (rows_copy, logits_copy) = tower.predict(docs), copy.predict(docs)
     np.testing.assert_array_equal(rows.vectors, rows_copy.vectors)
     np.testing.assert_array_equal(logits, logits_copy)

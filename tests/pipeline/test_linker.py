@@ -91,8 +91,9 @@ def test_the_encoder_itself_is_trained(make_pipeline, gold_docs, kind):
         {"linking_loss": "binary"},
         {"mention_weight": 7.0, "name_weight": 3.0, "mention_name_weight": 2.0, "popularity_weight": 0.3},
         {"unmarked": "unnamed"},
+        {"model": {"learn_names": True}, "mention_name_weight": 2.0},
     ],
-    ids=["paper", "binary", "weights", "unnamed"],
+    ids=["paper", "binary", "weights", "unnamed", "names"],
 )
 def test_gradient_of_the_whole_loss(make_pipeline, gold_docs, popular_index, settings):
     nlp = make_pipeline("tok2vec", gold_docs, **settings)
@@ -116,6 +117,17 @@ def test_gradient_of_the_whole_loss(make_pipeline, gold_docs, popular_index, set
         lambda X: loss(np.concatenate([X, rows.vectors[3:]]), logits), rows.vectors[few]
     )
     np.testing.assert_allclose(d_vectors[few], expected, atol=1e-5)
+
+
+def test_how_much_a_name_counts_is_learned(make_pipeline, gold_docs):
+    nlp = make_pipeline("tok2vec", gold_docs, model={"learn_names": True}, mention_name_weight=1.0)
+    train(nlp, gold_docs, steps=30, learn_rate=0.01)
+    linker = nlp.get_pipe("elq_linker")
+    found = [e for doc in gold_docs for e in linker.explain(nlp(doc.text)) if e.name]
+    weights = np.asarray([e.name / min(e.end - e.start, 4) for e in found])
+    assert 0.0 < weights.min() < weights.max() <= 2.0
+    gold = {ent.text for doc in gold_docs for ent in doc.ents}
+    assert np.median(weights[[e.text in gold for e in found]]) > 1.0
 
 
 def test_hard_negatives_come_from_the_live_index(make_pipeline, gold_docs):

@@ -15,7 +15,6 @@ from spacy_elq.core.decode import NIL_POSITION
 from spacy_elq.errors import ELQError
 from spacy_elq.index import build_index, encode_catalogue
 from spacy_elq.pipeline.explain import most_likely
-from spacy_elq.pipeline.linker import pool_none
 
 QUESTION = "what is the capital of france"
 
@@ -56,7 +55,9 @@ def test_what_is_far_from_all_candidates_gets_no_link(linker, doc):
 
 def test_without_the_score_one_of_the_candidates_is_right(linker, doc):
     model = linker.model
-    linker.model = type("Paper", (), {"predict": lambda self, docs: _without_none(model.predict(docs))})()
+    linker.model = type(
+        "Paper", (), {"attrs": {}, "predict": lambda self, docs: _without_none(model.predict(docs))}
+    )()
     assert len(linker.predict([doc])[0]) == len(doc)
     assert {explanation.none for explanation in linker.explain(doc)} == {None}
 
@@ -117,10 +118,11 @@ def test_unknown_gold_teaches_none_of_these_nothing_without_the_score(make_pipel
     np.testing.assert_allclose(d_paper, d_logits[:, :3])
 
 
-def test_none_of_these_counts_less_for_names():
+def test_none_of_these_counts_less_for_names(make_pipeline):
+    linker = make_pipeline("tok2vec").get_pipe("elq_linker")
     logits, row_spans = np.full((2, 4), 3.0), np.asarray([[0, 1], [0, 2]])
-    assert pool_none(logits, row_spans, np.asarray([False, True])).tolist() == [3.0, -1.0]
-    assert pool_none(logits[:, :3], row_spans) is None
+    assert linker._score_none(logits, row_spans, np.asarray([False, True])).tolist() == [3.0, -1.0]
+    assert linker._score_none(logits[:, :3], row_spans, False) is None
 
 
 # ---------------------------------------------------------------------- names and boundaries
