@@ -19,8 +19,14 @@ from spacy.language import Language
 from typer.main import get_command
 from weasel.cli.document import project_document
 
+from spacy_elq.baselines.blink.component import ELQBlink
+from spacy_elq.baselines.blink.extractor import ELQSpanExtractor
+from spacy_elq.baselines.tagme.component import ELQTagme
 from spacy_elq.cli import app as elq_app
 from spacy_elq.pipeline.annotate import EXTENSIONS
+from spacy_elq.pipeline.biencoder import ELQPairs
+from spacy_elq.pipeline.linker import ELQLinker
+from spacy_elq.pipeline.remote import ELQRemote
 
 app = typer.Typer(help=__doc__, no_args_is_help=True)
 ROOT = Path(__file__).parent.parent
@@ -36,6 +42,10 @@ REGISTRIES = {
     "callbacks": "For `[initialize.after_init]`; `plan_training` for `[initialize.before_init]`.",
     "loggers": "For `[training.logger]`.",
     "scorers": "For `[components.NAME.scorer]`.",
+}
+# what factories return by name, since they import it only when they are called
+COMPONENTS = {
+    kind.__name__: kind for kind in (ELQBlink, ELQLinker, ELQPairs, ELQRemote, ELQSpanExtractor, ELQTagme)
 }
 # what spaCy passes to every factory and `initialize`
 FROM_SPACY = ("self", "nlp", "name", "get_examples")
@@ -119,7 +129,10 @@ WRITTEN = {
         "The candidates, best first, including the entity itself: "
         '`{"id": …, "title": …, "label": …, "score": …}`.',
     ),
-    "ent._.elq_catalogue": ("str", "The folder of the index that the entity comes from."),
+    "ent._.elq_catalogue": (
+        "str",
+        "The folder of the index that the entity comes from. With `elq_remote`, the address of the server.",
+    ),
 }
 
 
@@ -203,7 +216,12 @@ def read_parameters(
 
 def component_class(factory: Callable) -> Any:
     """RETURNS (Any): The class of the components that a factory makes."""
-    return typing.get_type_hints(factory)["return"]
+    return type_hints(factory)["return"]
+
+
+def type_hints(target: Any) -> Dict[str, Any]:
+    """RETURNS (Dict[str, Any]): The types of a signature, by parameter."""
+    return typing.get_type_hints(target, localns=COMPONENTS)
 
 
 def elq_commands() -> Dict[str, Any]:
@@ -288,7 +306,8 @@ def _blocks() -> Dict[str, Any]:
 def _written() -> str:
     rows = [(f"`{name}`", f"`{kind}`", meaning) for name, (kind, meaning) in WRITTEN.items()]
     return (
-        "`elq_linker`, `elq_blink` and `elq_tagme` add each link to `doc.ents`, as an entity `ent`:\n\n"
+        "`elq_linker`, `elq_remote`, `elq_blink` and `elq_tagme` add each link to `doc.ents`, as an entity "
+        "`ent`:\n\n"
         + table(("attribute", "type", "value"), rows)
         + "\nIf `spans_key` of `elq_linker` is set, `doc.spans[spans_key]` holds every scored mention, "
         'including\nthose below the threshold, and its `attrs["scores"]` their scores.\n'
@@ -450,7 +469,7 @@ def _check(name: str, target: Any, rows: Sequence[Parameter]) -> Iterator[str]:
     docs = read_docs(target)
     if not docs.text:
         yield f"{name}: no docstring"
-    hints = typing.get_type_hints(target.__init__ if inspect.isclass(target) else target)
+    hints = type_hints(target.__init__ if inspect.isclass(target) else target)
     for row in rows:
         if not row.meaning:
             yield f"{name}: no docstring for `{row.name}`"

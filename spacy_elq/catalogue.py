@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from numbers import Integral, Real
 from pathlib import Path
 from reprlib import Repr
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Set, Union
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Set, Tuple, Union
 
 from .errors import ELQError, Errors, Warnings
 from .files import check_file
@@ -14,6 +14,9 @@ from .types import Entity
 
 PUBLISHED_IDS = ("wikidata", "title", "curid")
 FIELDS = ("id", "title", "description", "aliases", "label", "tags", "ids", "popularity")
+# what a part of a catalogue is chosen by
+CONDITIONS = ("labels", "tags", "ids")
+Conditions = Tuple[Tuple[str, Tuple[str, ...]], ...]
 _EXPECTED = "Expected a catalogue in JSONL."
 # a value in a message: what is too long or too deep becomes "..."
 _show = Repr()
@@ -98,6 +101,25 @@ def check_entity(record: Any, where: str, *, warned: Optional[Set[str]] = None) 
         raise _error(where, problem, ascii(err.object[err.start : err.end])) from None
     _warn_unknown(record, where, set() if warned is None else warned)
     return entity
+
+
+def check_conditions(conditions: Any) -> Conditions:
+    """Check which part of a catalogue counts, as users write it.
+
+    conditions (Any): None, or lists of strings by name: {"labels": ["PERSON"], "tags": ["shop-7"]}.
+    RETURNS (Conditions): The names and strings in order, without those that are None.
+    RAISES (ELQError): If they are anything else.
+    """
+    if conditions is None:
+        return ()
+    if not isinstance(conditions, Mapping) or not set(conditions) <= set(CONDITIONS):
+        raise ELQError(Errors.E165.format(found=repr(conditions)))
+    given = {kind: values for kind, values in conditions.items() if values is not None}
+    for values in given.values():
+        is_list = isinstance(values, (list, tuple, set, frozenset))
+        if not is_list or not all(isinstance(value, str) for value in values):
+            raise ELQError(Errors.E165.format(found=repr(conditions)))
+    return tuple(sorted((kind, tuple(sorted(set(map(plain_text, own))))) for kind, own in given.items()))
 
 
 def plain_text(value: Any) -> Any:

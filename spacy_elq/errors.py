@@ -463,6 +463,35 @@ class Errors:
     )
     E145 = "[spacy-elq E145] {path}: {reason}.{advice}"
 
+    # The service
+    E200 = (
+        "[spacy-elq E200] With --writable, the catalogue can be changed by whoever has the token, and there "
+        "is none. Choose one: export {variable}=$(python -c 'import secrets; print(secrets.token_urlsafe())')"
+    )
+    E201 = (
+        "[spacy-elq E201] A worker of the server found no settings. Start the server with: python -m spacy "
+        "elq serve PIPELINE"
+    )
+    E202 = "[spacy-elq E202] The linker '{name}' of this pipeline does not have {what}."
+    E203 = (
+        "[spacy-elq E203] There is no mention from character {start} to {end} of a text of {length} "
+        "characters. Offsets are half-open: `start` is less than `end`."
+    )
+    E204 = (
+        "[spacy-elq E204] The server needs {missing}, which is not installed. To install all it needs: pip "
+        'install "spacy-elq[serve]"'
+    )
+    E205 = (
+        "[spacy-elq E205] No answer from {url} ({problem}). To start a server: python -m spacy elq serve "
+        "PIPELINE"
+    )
+    E206 = "[spacy-elq E206] {url} answered {status}: {detail}"
+    E207 = "[spacy-elq E207] {url} could not link {text!r}: {problem}"
+    E208 = (
+        "[spacy-elq E208] The client needs httpx, which is not installed. To install it: pip install "
+        '"spacy-elq[client]"'
+    )
+
 
 class Warnings:
     """Message templates for what does not stop the work but should be known."""

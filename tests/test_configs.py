@@ -6,7 +6,7 @@ import pytest
 from spacy.schemas import ConfigSchemaInit, ConfigSchemaTraining
 from spacy.util import dot_to_object, load_config, load_model_from_config, registry
 
-from spacy_elq.pipeline.linker import DEFAULT_CONFIG
+from spacy_elq.pipeline.factories import LINKER_CONFIG
 from spacy_elq.pipeline.plan import TrainingPlan
 
 CONFIGS = sorted((Path(__file__).parent.parent / "configs").glob("*.cfg"))
@@ -62,7 +62,7 @@ def test_config_builds_the_pipeline_it_names(path, load):
             else given[block]
         )
         assert settings == expected
-    assert set(given) <= {*DEFAULT_CONFIG, "factory"}
+    assert set(given) <= {*LINKER_CONFIG, "factory"}
 
 
 @each_config

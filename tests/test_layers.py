@@ -12,10 +12,11 @@ LAYERS = [
     {"errors", "types"},
     {"files", "util"},
     {"catalogue", "names", "core"},
-    {"model", "index", "corpora", "sources"},
+    {"client", "model", "index", "corpora", "sources"},
     {"pipeline"},
     {"baselines", "published"},
     {"evaluation"},
+    {"serve"},
     {"cli"},
 ]
 # the same inside of each package
@@ -67,10 +68,11 @@ INSIDE = {
         {"callbacks", "restrict", "stream", "tokenizer"},
         {"scorer"},
         {"base"},
-        {"biencoder", "bundle", "linker"},
+        {"biencoder", "bundle", "linker", "remote"},
+        {"factories"},
     ],
     "published": [{"tensors"}, {"index"}, {"importer"}],
-    "baselines": [{"blink", "tagme"}, {"spacy_kb"}],
+    "baselines": [{"blink", "tagme"}, {"factories", "spacy_kb"}],
     "baselines.blink": [{"boundaries", "marking"}, {"context", "extractor"}, {"component"}],
     "baselines.tagme": [{"spotting"}, {"dictionary"}, {"component"}],
     "evaluation": [
@@ -78,6 +80,13 @@ INSIDE = {
         {"blocks", "confidence", "curve", "metrics", "speed", "thresholds", "recall"},
         {"page"},
         {"report"},
+    ],
+    "serve": [
+        {"log", "metrics", "published", "service", "settings"},
+        {"batching", "limits"},
+        {"schemas"},
+        {"app"},
+        {"run"},
     ],
     "cli": [{"_util"}, {"*"}],
 }
@@ -89,6 +98,9 @@ NOT_ARRAYS = {"spacy", "spacy_transformers", "thinc", "torch", "transformers", "
 # heavy libraries, each in one place
 HOMES = {
     "faiss": {"index.backend"},
+    "fastapi": {"serve.app"},
+    "httpx": {"client"},
+    "prometheus_client": {"serve.metrics"},
     "onnx": {"model.onnx"},
     "onnxruntime": {"model.onnx"},
     "sqlite3": {"index.connections"},

@@ -1,29 +1,25 @@
 """Only some of a catalogue: what a search is restricted to."""
 
 from dataclasses import dataclass
-from typing import Any, Mapping, Optional, Tuple
+from typing import Any, Optional, Tuple
 
 import numpy as np
 
-from ..catalogue import plain_text
-from ..errors import ELQError, Errors
+from ..catalogue import Conditions, check_conditions
 from ..types import Array
 from .backend import Among
 from .database import Database
 from .view import View
-
-_KINDS = ("labels", "tags", "ids")
 
 
 @dataclass(frozen=True)
 class Within:
     """Entities that count. Every condition must hold; of one, any of its values.
 
-    conditions (Tuple[Tuple[str, Tuple[str, ...]], ...]): "labels", "tags" or "ids", and what an entity must
-        have one of.
+    conditions (Conditions): "labels", "tags" or "ids", and what an entity must have one of.
     """
 
-    conditions: Tuple[Tuple[str, Tuple[str, ...]], ...]
+    conditions: Conditions
 
     @classmethod
     def make(cls, conditions: Any) -> Optional["Within"]:
@@ -34,14 +30,7 @@ class Within:
         """
         if conditions is None or isinstance(conditions, Within):
             return conditions
-        if not isinstance(conditions, Mapping) or not set(conditions) <= set(_KINDS):
-            raise ELQError(Errors.E165.format(found=repr(conditions)))
-        given = {kind: values for kind, values in conditions.items() if values is not None}
-        for values in given.values():
-            is_list = isinstance(values, (list, tuple, set, frozenset))
-            if not is_list or not all(isinstance(value, str) for value in values):
-                raise ELQError(Errors.E165.format(found=repr(conditions)))
-        made = tuple(sorted((kind, tuple(sorted(set(map(plain_text, own))))) for kind, own in given.items()))
+        made = check_conditions(conditions)
         return cls(made) if made else None
 
     def __and__(self, other: "Within") -> "Within":

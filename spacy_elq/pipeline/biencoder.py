@@ -14,7 +14,7 @@ from spacy.pipeline.trainable_pipe import TrainablePipe
 from spacy.tokens import Doc
 from spacy.training import Example, validate_examples, validate_get_examples
 from spacy.vocab import Vocab
-from thinc.api import Config, Model, Optimizer, set_dropout_rate
+from thinc.api import Model, Optimizer, set_dropout_rate
 
 from ..core.losses import softmax_linking_loss
 from ..core.spans import pool_spans, to_row_spans
@@ -26,41 +26,6 @@ from ..types import Array, Entity
 from .batch import span_texts
 from .gold import Gold, collect_gold
 from .settings import HasSettings
-
-DEFAULT_CONFIG = Config().from_str(
-    """
-[elq_pairs]
-same_name = 1
-title_only = 0.0
-
-[elq_pairs.model]
-@architectures = "spacy-elq.PairTower.v1"
-
-[elq_pairs.model.tok2vec]
-@architectures = "spacy-elq.WordPieceListener.v1"
-upstream = "*"
-"""
-)["elq_pairs"]
-
-
-@Language.factory("elq_pairs", default_config=DEFAULT_CONFIG, default_score_weights={"elq_pairs_acc": 1.0})
-def make_elq_pairs(
-    nlp: Language,
-    name: str,
-    model: Model[PairInput, TowerOutput],
-    same_name: int,
-    title_only: float,
-) -> "ELQPairs":
-    """Train the question encoder and the entity encoder together, the stage before `elq_linker`. It annotates
-    nothing.
-
-    model (Model): The pair tower, with both encoders.
-    same_name (int): Wrong entities with the mention text as a name, drawn at random per mention and added to
-        its negatives. 0 leaves the gold entities of the batch, which matches the paper.
-    title_only (float): Share of the entities in a batch whose description is left out, so that the encoder
-        also learns entities with a title only.
-    """
-    return ELQPairs(nlp.vocab, model, name, same_name=same_name, title_only=title_only)
 
 
 class ELQPairs(HasSettings, TrainablePipe):

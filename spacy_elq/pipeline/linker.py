@@ -9,7 +9,7 @@ from spacy.language import Language
 from spacy.tokens import Doc, Span
 from spacy.training import Example, validate_examples, validate_get_examples
 from spacy.vocab import Vocab
-from thinc.api import Config, Model, Optimizer, set_dropout_rate
+from thinc.api import Model, Optimizer, set_dropout_rate
 
 from ..core.decode import Decoder, joint_scores, keep_mentions, log_sigmoid
 from ..core.losses import Loss, mention_loss
@@ -28,7 +28,7 @@ from ..errors import Rule
 from ..index import AnyIndex
 from ..model.towers import LEARNS_NAMES, TowerOutput
 from ..types import Alternative, Array, Link, Rows
-from .annotate import ASSIGNS, write_links
+from .annotate import write_links
 from .base import IndexedLinker
 from .batch import check_spans, check_type, span_texts, to_batch
 from .boundaries import (
@@ -42,7 +42,7 @@ from .boundaries import (
 from .explain import Explanation, explain_candidates, most_likely, with_probabilities
 from .gold import Gold, collect_gold
 from .restrict import pick
-from .scorer import SCORE_WEIGHTS, linker_score
+from .scorer import linker_score
 from .settings import OPTIONAL_TEXT
 
 # the column of the score of "none of these", if the model has it
@@ -51,101 +51,6 @@ _NONE = 3
 _NAMED = 4.0
 # where no mention of a doc reaches the threshold, `spans_key` shows this many of the best
 _SHOWN = 50
-
-DEFAULT_CONFIG = Config().from_str(
-    """
-[elq_linker]
-index_path = null
-label = "ENTITY"
-existing_ents = "overwrite"
-spans_key = null
-
-[elq_linker.model]
-@architectures = "spacy-elq.QuestionTower.v2"
-
-[elq_linker.model.tok2vec]
-@architectures = "spacy.HashEmbedCNN.v2"
-pretrained_vectors = null
-width = 96
-depth = 4
-embed_size = 2000
-window_size = 1
-maxout_pieces = 3
-subword_features = true
-
-[elq_linker.prior]
-@misc = "spacy-elq.Prior.v1"
-
-[elq_linker.decoder]
-@misc = "spacy-elq.Decoder.v1"
-
-[elq_linker.loss]
-@misc = "spacy-elq.Loss.v1"
-
-[elq_linker.negatives]
-@misc = "spacy-elq.HardNegatives.v1"
-
-[elq_linker.scorer]
-@scorers = "spacy-elq.linker_scorer.v1"
-"""
-)["elq_linker"]
-
-
-@Language.factory(
-    "elq_linker",
-    assigns=ASSIGNS,
-    default_config=DEFAULT_CONFIG,
-    default_score_weights=SCORE_WEIGHTS,
-)
-def make_elq_linker(
-    nlp: Language,
-    name: str,
-    model: Model[List[Doc], TowerOutput],
-    prior: Prior,
-    decoder: Decoder,
-    loss: Loss,
-    negatives: Callable,
-    scorer: Optional[Callable],
-    index_path: Union[str, List[str], None],
-    label: str,
-    existing_ents: str,
-    spans_key: Optional[str],
-) -> "ELQLinker":
-    """Find the entity mentions of short, noisy text and link each to an entity of an index, in one encoder
-    pass.
-
-    model (Model): The question tower, which encodes the text and scores mentions.
-    prior (Prior): What an entity's names and popularity add to its similarity, and the temperature.
-    decoder (Decoder): Thresholds and limits.
-    loss (Loss): What training minimizes.
-    negatives (Callable): Chooses the entities that compete with the gold entity in training.
-    scorer (Optional[Callable]): The scoring method.
-    index_path (Union[str, List[str], None]): Folder of the index, or several folders: a later one hides
-        entities of an earlier one that have the same ids. `initialize` opens it unless it is given an
-        `index_loader`. When a pipeline is loaded, a path that differs from the one it was saved with replaces
-        its index.
-    label (str): Label of entities that have none in the catalogue.
-    existing_ents (str): What happens to entities set by earlier components: "overwrite" drops those that
-        overlap a link, "keep" drops links that overlap them, "replace" drops all of them.
-    spans_key (Optional[str]): Also put every scored mention into `doc.spans[spans_key]`, with the scores in
-        its `attrs["scores"]`.
-    """
-    linker = ELQLinker(
-        nlp.vocab,
-        model,
-        name,
-        prior=prior,
-        decoder=decoder,
-        loss=loss,
-        negatives=negatives,
-        scorer=scorer,
-        index_path=index_path,
-        label=label,
-        existing_ents=existing_ents,
-        spans_key=spans_key,
-    )
-    linker.join(nlp)
-    return linker
 
 
 class ELQLinker(IndexedLinker):

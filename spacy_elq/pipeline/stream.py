@@ -82,7 +82,7 @@ def link(
     """
     pairs: Iterator[Tuple[str, Dict[str, Any]]] = ((record["text"], record) for record in records)
     for doc, record in nlp.pipe(pairs, as_tuples=True, batch_size=batch_size, n_process=n_process):
-        yield {**record, "links": list(_links(doc, alternatives))}
+        yield {**record, "links": list(doc_links(doc, alternatives))}
 
 
 def link_waiting(
@@ -117,7 +117,11 @@ def to_line(result: Dict[str, Any]) -> str:
     return json.dumps(result, ensure_ascii=False) + "\n"
 
 
-def _links(doc: Doc, alternatives: int) -> Iterator[Dict[str, Any]]:
+def doc_links(doc: Doc, alternatives: int) -> Iterator[Dict[str, Any]]:
+    """YIELDS (Dict[str, Any]): The links of a doc in plain types; offsets are characters.
+
+    alternatives (int): How many of the candidates of each link are returned, the linked entity first.
+    """
     for ent in doc.ents:
         if ent._.elq_score is not None:
             yield {

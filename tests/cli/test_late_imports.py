@@ -1,4 +1,6 @@
-"""spaCy imports our commands whenever someone runs `python -m spacy`: until used, they must cost nothing."""
+"""spaCy imports our commands whenever someone runs `python -m spacy`, and our factories with every pipeline:
+until used, they must cost nothing.
+"""
 
 import re
 import subprocess
@@ -39,6 +41,34 @@ def test_import_brings_no_heavy_library(module, before):
     heavy, own = new_modules(module, before)
     assert heavy == "[]"
     assert set(re.findall(r"spacy_elq\.(\w+)", own)) <= {"cli", "errors"}
+
+
+@pytest.mark.parametrize(
+    ("module", "before"),
+    [
+        ("spacy_elq.pipeline.factories", "spacy"),
+        ("spacy_elq.baselines.factories", "spacy"),
+        ("spacy_elq.pipeline.remote", "spacy"),
+        ("spacy_elq.client", "spacy"),
+    ],
+)
+def test_factories_and_client_bring_no_heavy_library(module, before):
+    heavy, own = new_modules(module, before)
+    assert heavy == "[]"
+    homes = ("index", "model", "pipeline.linker", "pipeline.base", "baselines.blink", "baselines.tagme")
+    assert [home for home in homes if f"'spacy_elq.{home}" in own] == []
+    assert f"'{module}'" in own
+
+
+def test_blank_pipeline_brings_no_component_of_ours():
+    code = (
+        "import sys, spacy\n"
+        "spacy.blank('en')\n"
+        "assert 'spacy_elq.pipeline.factories' in sys.modules\n"
+        "print([x for x in ('faiss', 'spacy_elq.index', 'spacy_elq.pipeline.base') if x in sys.modules])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
+    assert (done.stdout, done.stderr) == ("[]\n", "")
 
 
 def test_heavy_library_would_be_seen():

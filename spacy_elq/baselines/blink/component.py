@@ -2,14 +2,14 @@
 component suggests mentions; each is read in its text, marked, and compared with the entities of an index.
 """
 
-from typing import Any, Callable, ClassVar, Dict, Iterable, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, ClassVar, Dict, Iterable, List, Optional, Sequence, Tuple
 
 import numpy as np
 from spacy.language import Language
 from spacy.tokens import Doc, Span
 from spacy.training import Example, validate_examples, validate_get_examples
 from spacy.vocab import Vocab
-from thinc.api import Config, Model, Optimizer, set_dropout_rate
+from thinc.api import Model, Optimizer, set_dropout_rate
 
 from ...core.decode import Decoder, keep_mentions
 from ...core.losses import Loss
@@ -17,111 +17,17 @@ from ...core.negatives import Negatives
 from ...core.similarity import Prior
 from ...errors import ELQError, Errors, Rule
 from ...index import AnyIndex
-from ...pipeline.annotate import ASSIGNS
 from ...pipeline.base import IndexedLinker
 from ...pipeline.batch import check_spans, find_owners, to_batch
 from ...pipeline.gold import collect_gold
-from ...pipeline.scorer import SCORE_WEIGHTS, linker_score
+from ...pipeline.scorer import linker_score
 from ...pipeline.settings import SPAN_GROUP
 from ...types import Array, Link
 from .context import MentionInput
 from .extractor import MENTIONS_KEY
 
-DEFAULT_CONFIG = Config().from_str(
-    """
-[elq_blink]
-mentions_key = "mentions"
-index_path = null
-label = "ENTITY"
-existing_ents = "overwrite"
-
-[elq_blink.model]
-@architectures = "spacy-elq.ContextTower.v1"
-
-[elq_blink.model.context_encoder]
-@architectures = "spacy-transformers.TransformerModel.v3"
-name = "bert-base-uncased"
-tokenizer_config = {"use_fast": true}
-transformer_config = {}
-mixed_precision = false
-grad_scaler_config = {}
-
-[elq_blink.model.context_encoder.get_spans]
-@span_getters = "spacy-transformers.doc_spans.v1"
-
-[elq_blink.prior]
-@misc = "spacy-elq.Prior.v1"
-
-[elq_blink.decoder]
-@misc = "spacy-elq.Decoder.v1"
-threshold = 0.05
-
-[elq_blink.loss]
-@misc = "spacy-elq.Loss.v1"
-
-[elq_blink.negatives]
-@misc = "spacy-elq.HardNegatives.v1"
-
-[elq_blink.scorer]
-@scorers = "spacy-elq.linker_scorer.v1"
-"""
-)["elq_blink"]
 _NOT_OURS = "mentions are found and scored by the component that suggests them."
 _ALWAYS_ONE = 'its model does not know "none of these".'
-
-
-@Language.factory(
-    "elq_blink",
-    assigns=ASSIGNS,
-    default_config=DEFAULT_CONFIG,
-    default_score_weights=SCORE_WEIGHTS,
-)
-def make_elq_blink(
-    nlp: Language,
-    name: str,
-    model: Model[MentionInput, Array],
-    prior: Prior,
-    decoder: Decoder,
-    loss: Loss,
-    negatives: Callable,
-    scorer: Optional[Callable],
-    mentions_key: str,
-    index_path: Union[str, List[str], None],
-    label: str,
-    existing_ents: str,
-) -> "ELQBlink":
-    """Link mentions suggested by an earlier component such as `elq_span_extractor`, with one encoder pass per
-    mention: the two-stage linker that the paper compares with.
-
-    model (Model): The context tower, which encodes a mention with the text around it.
-    prior (Prior): What an entity's names and popularity add to its similarity, and the temperature.
-    decoder (Decoder): Thresholds and limits. The score of a link is the probability of the suggested mention
-        times the probability of the entity among the candidates.
-    loss (Loss): What training minimizes.
-    negatives (Callable): Chooses the entities that compete with the gold entity in training.
-    scorer (Optional[Callable]): The scoring method.
-    mentions_key (str): Span group with the suggested mentions, and their probabilities in its
-        `attrs["scores"]`. Mentions without probabilities count as certain.
-    index_path (Union[str, List[str], None]): Folder of the index, or several, as in `elq_linker`.
-    label (str): Label of entities that have none in the catalogue.
-    existing_ents (str): What happens to entities set by earlier components, as in `elq_linker`.
-    """
-    linker = ELQBlink(
-        nlp.vocab,
-        model,
-        name,
-        prior=prior,
-        decoder=decoder,
-        loss=loss,
-        negatives=negatives,
-        scorer=scorer,
-        mentions_key=mentions_key,
-        index_path=index_path,
-        label=label,
-        existing_ents=existing_ents,
-    )
-    linker.join(nlp)
-    return linker
 
 
 class ELQBlink(IndexedLinker):

@@ -14,7 +14,7 @@ from spacy.scorer import PRFScore
 from spacy.tokens import Doc, Span, SpanGroup
 from spacy.training import Example, validate_examples, validate_get_examples
 from spacy.vocab import Vocab
-from thinc.api import Config, Linear, Model, Optimizer, set_dropout_rate, to_numpy
+from thinc.api import Linear, Model, Optimizer, set_dropout_rate, to_numpy
 
 from ...core.decode import keep_mentions
 from ...core.spans import enumerate_spans
@@ -29,30 +29,6 @@ from ...types import Array
 from .boundaries import boundary_log_probs, boundary_loss, score_boundaries
 
 MENTIONS_KEY = "mentions"
-
-DEFAULT_CONFIG = Config().from_str(
-    """
-[elq_span_extractor]
-top_k = 5
-threshold = 0.0
-max_length = 10
-spans_key = "mentions"
-label = "MENTION"
-
-[elq_span_extractor.model]
-@architectures = "spacy-elq.SpanExtractor.v1"
-
-[elq_span_extractor.model.tok2vec]
-@architectures = "spacy.HashEmbedCNN.v2"
-pretrained_vectors = null
-width = 96
-depth = 4
-embed_size = 2000
-window_size = 1
-maxout_pieces = 3
-subword_features = true
-"""
-)["elq_span_extractor"]
 
 
 class Suggestion(NamedTuple):
@@ -90,44 +66,6 @@ def _forward(
         return bp_rows(bp_logits(model.ops.asarray(d_logits, dtype="f")))
 
     return (rows, to_numpy(logits)), backprop
-
-
-@Language.factory(
-    "elq_span_extractor",
-    default_config=DEFAULT_CONFIG,
-    default_score_weights={"elq_spans_r": 1.0, "elq_spans_p": 0.0},
-)
-def make_elq_span_extractor(
-    nlp: Language,
-    name: str,
-    model: Model[List[Doc], TowerOutput],
-    top_k: int,
-    threshold: float,
-    max_length: int,
-    spans_key: str,
-    label: str,
-) -> "ELQSpanExtractor":
-    """Suggest mentions for a linker that cannot find them itself, such as `elq_blink`: the span extraction
-    model of the paper's Appendix B.
-
-    model (Model): The span extraction model.
-    top_k (int): Maximum number of suggestions per doc. They may overlap.
-    threshold (float): Minimum p_start · p_end of a suggestion. The start probabilities of a text sum to 1,
-        and so do the end probabilities: with two mentions, each scores about 0.25 at best.
-    max_length (int): Longest mention, in rows (word pieces or tokens).
-    spans_key (str): Span group for the suggestions, with their scores in its `attrs["scores"]`.
-    label (str): Label of the suggested spans.
-    """
-    return ELQSpanExtractor(
-        nlp.vocab,
-        model,
-        name,
-        top_k=top_k,
-        threshold=threshold,
-        max_length=max_length,
-        spans_key=spans_key,
-        label=label,
-    )
 
 
 class ELQSpanExtractor(HasSettings, TrainablePipe):

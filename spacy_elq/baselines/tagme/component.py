@@ -7,10 +7,8 @@ from typing import Any, Callable, ClassVar, Dict, Iterable, Iterator, List, Opti
 import numpy as np
 import srsly
 from spacy import util
-from spacy.language import Language
 from spacy.pipeline.pipe import Pipe
 from spacy.tokens import Doc, Span
-from thinc.api import Config
 
 from ...core.decode import Decoder, accept_mentions, keep_mentions
 from ...core.spans import ranges
@@ -18,7 +16,7 @@ from ...errors import ELQError, Errors, Rule
 from ...files import loading
 from ...index import find_place, record_place
 from ...pipeline import legacy
-from ...pipeline.annotate import ASSIGNS, write_links
+from ...pipeline.annotate import write_links
 from ...pipeline.batch import check_spans, to_docs
 from ...pipeline.scorer import ScoresLinks, linker_score
 from ...pipeline.settings import LINKER_RULES, OPTIONAL_TEXT, HasSettings
@@ -31,68 +29,7 @@ _WINDOW = 30
 
 Relatedness = Callable[[Array, Array], Array]
 
-DEFAULT_CONFIG = Config().from_str(
-    """
-[elq_tagme]
-dictionary = null
-min_link_probability = 0.001
-min_commonness = 0.02
-vote_margin = 0.3
-label = "ENTITY"
-existing_ents = "overwrite"
-
-[elq_tagme.decoder]
-@misc = "spacy-elq.Decoder.v1"
-threshold = 0.2
-candidates = 50
-max_length = 6
-
-[elq_tagme.scorer]
-@scorers = "spacy-elq.linker_scorer.v1"
-"""
-)["elq_tagme"]
 _SHARE: Rule = (lambda x: 0.0 <= x <= 1.0, "a number from 0 to 1")
-
-
-@Language.factory("elq_tagme", assigns=ASSIGNS, default_config=DEFAULT_CONFIG)
-def make_elq_tagme(
-    nlp: Language,
-    name: str,
-    dictionary: Optional[str],
-    decoder: Decoder,
-    scorer: Optional[Callable],
-    min_link_probability: float,
-    min_commonness: float,
-    vote_margin: float,
-    label: str,
-    existing_ents: str,
-) -> "ELQTagme":
-    """Find the names of a dictionary in short text and link them by hyperlink counts (TAGME). Nothing is
-    trained.
-
-    dictionary (Optional[str]): Folder of the dictionary, made by `spacy elq dictionary`.
-    decoder (Decoder): Thresholds and limits. The score of a link is ρ, the mean of link probability and
-        coherence; the authors of TAGME recommend thresholds from 0.1 to 0.3.
-    scorer (Optional[Callable]): The scoring method.
-    min_link_probability (float): Minimum link probability of a mention: how often its text is a hyperlink.
-    min_commonness (float): Minimum commonness of a candidate, τ in TAGME: how often the text links to it. The
-        most common candidate is always kept.
-    vote_margin (float): ε in TAGME: among the candidates whose votes are within this share of the highest,
-        the most common one is taken.
-    label (str): Label of entities that have none in the catalogue.
-    existing_ents (str): What happens to entities set by earlier components, as in `elq_linker`.
-    """
-    return ELQTagme(
-        name,
-        dictionary=dictionary,
-        decoder=decoder,
-        scorer=scorer,
-        min_link_probability=min_link_probability,
-        min_commonness=min_commonness,
-        vote_margin=vote_margin,
-        label=label,
-        existing_ents=existing_ents,
-    )
 
 
 class ELQTagme(HasSettings, ScoresLinks, Pipe):
