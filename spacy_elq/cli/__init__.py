@@ -24,6 +24,7 @@ from .questions import questions_cli
 from .recall import recall_cli
 from .remove import remove_cli
 from .report import report_cli
+from .serve import serve_cli
 from .show import show_cli
 from .threshold import threshold_cli
 
@@ -52,6 +53,7 @@ __all__ = [
     "recall_cli",
     "remove_cli",
     "report_cli",
+    "serve_cli",
     "show_cli",
     "threshold_cli",
 ]

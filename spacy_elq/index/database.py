@@ -242,6 +242,11 @@ class Database:
         """RETURNS (Array): Ascending positions of the entities with one of these labels."""
         return self._having("SELECT position FROM entities WHERE label IN ({})", labels, first)
 
+    def labels(self) -> List[Tuple[str, int]]:
+        """RETURNS (List[Tuple[str, int]]): The labels, and how many entities have each."""
+        with self.reading() as connection:
+            return connection.execute("SELECT label, count(*) FROM entities GROUP BY label").fetchall()
+
     def positions_of_tags(self, tags: Iterable[str], *, first: int = 0) -> Array:
         """RETURNS (Array): Ascending positions of the entities with one of these tags."""
         return self._having("SELECT position FROM tags WHERE tag IN ({})", tags, first)

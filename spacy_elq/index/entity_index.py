@@ -306,6 +306,12 @@ class EntityIndex:
         """RETURNS (List[str]): Where the entities at positions come from: the folder of the index."""
         return [str(self.path)] * len(positions)
 
+    def labels(self) -> List[str]:
+        """RETURNS (List[str]): The labels of the entities, the most frequent first."""
+        with self.reading():
+            counts = self._database.labels()
+        return [label for label, _ in sorted(counts, key=lambda item: (-item[1], item[0])) if label]
+
     # ------------------------------------------------------------------ names
 
     def are_names(self, texts: Sequence[str], *, within: Any = None) -> Array:

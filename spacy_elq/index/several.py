@@ -156,6 +156,10 @@ class EntityIndexes:
         """RETURNS (List[str]): Where the entities at positions come from: the folders of the indexes."""
         return [str(self._indexes[place].path) for place in (positions // _STRIDE).tolist()]
 
+    def labels(self) -> List[str]:
+        """RETURNS (List[str]): The labels of the entities, those of the last index first."""
+        return list(dict.fromkeys(label for index in reversed(self._indexes) for label in index.labels()))
+
     def positions(self, ids: Sequence[str]) -> Array:
         """RETURNS (Array): (ids,) the position of each id, or -1 for an unknown one."""
         with self.reading():
