@@ -22,8 +22,9 @@ import runpy
 import shlex
 import shutil
 import sys
+from functools import lru_cache
 from pathlib import Path
-from typing import Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 from xml.etree import ElementTree
 
 import pytest
@@ -32,6 +33,7 @@ import spacy.cli
 import srsly
 import typer
 from conftest import PUBLISHED_FILES, train
+from serve_world import start as start_server
 from spacy import registry
 from spacy.language import Language
 from spacy.tokens import Doc, DocBin, Span
@@ -47,6 +49,9 @@ from spacy_elq.catalogue import FIELDS, read_catalogue
 from spacy_elq.corpora import read_questions
 from spacy_elq.model.fetch import SOURCES
 from spacy_elq.model.recipe import write_recipe
+from spacy_elq.serve.app import create_app
+from spacy_elq.serve.service import LinkService
+from spacy_elq.serve.settings import ServeSettings
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -58,6 +63,8 @@ SENTENCES = [
     {"text": "Thermometers had mercury.", "spans": [{"start": 17, "end": 24, "id": "Q925"}], "page": "2"},
     {"text": "A mercury lamp.", "spans": [], "page": "3"},
 ]
+# where the page of the service says that it is
+SERVICE = "http://127.0.0.1:8000"
 SPACY = typer.main.get_command(spacy.cli.app)
 
 
@@ -190,9 +197,28 @@ def folder(
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("page", WRITTEN, ids=lambda page: page.stem)
 def test_blocks(page: Path, folder: Path) -> None:
+    with serving(page, folder) as url:
+        check_blocks(page, folder, url)
+
+
+@contextlib.contextmanager
+def serving(page: Path, folder: Path) -> Iterator[str]:
+    """Serve the pipeline that the pages speak of, for the page that is about it."""
+    if page.stem != "service":
+        yield SERVICE
+        return
+    server = start_server(folder / "models" / "elq", log=folder / "server.log")
+    try:
+        yield server.url
+    finally:
+        server.stop()
+
+
+def check_blocks(page: Path, folder: Path, url: str) -> None:
     namespace: Dict[str, object] = {"__name__": "__main__"}
     printed: Optional[str] = None
     for block in read_blocks(page):
+        block = block._replace(text=block.text.replace(SERVICE, url))
         where = f"{page.name}, line {block.line}"
         output, printed = printed, None
         if block.file:
@@ -259,6 +285,8 @@ def run_line(line: str, where: str, *, parse_only: bool) -> None:
             run_spacy(words[3:], text=text, where=where)
     elif words[:4] == ["python", "-m", "pip", "install"]:
         check_install(words[4], where)
+    elif words[0] == "curl":
+        check_request(words[1:], where)
     elif words[0] == "python" and words[1].endswith(".py"):
         run_script(words[1:])
     elif words[0] == "make":
@@ -300,12 +328,32 @@ def check_project(words: List[str], where: str) -> None:
     assert name in known, f"{where}: {place}/project.yml has no {name!r}"
 
 
+def check_request(words: List[str], where: str) -> None:
+    """Check that the server has what is asked, and the fields that are sent."""
+    method = words[words.index("-X") + 1] if "-X" in words else "POST"
+    (path,) = [word.partition(":8000")[2] for word in words if word.startswith("127.0.0.1")]
+    operation = create_openapi()["paths"][path][method.lower()]
+    sent = json.loads(words[words.index("--json") + 1])
+    ref = operation["requestBody"]["content"]["application/json"]["schema"]["$ref"]
+    schema = create_openapi()["components"]["schemas"][ref.rpartition("/")[2]]
+    assert set(schema.get("required", ())) <= set(sent) <= set(schema["properties"]), where
+
+
+@lru_cache
+def create_openapi() -> Dict[str, Any]:
+    """RETURNS (Dict[str, Any]): The description of the server."""
+    nlp = spacy.blank("en")
+    service = LinkService(nlp, nlp.add_pipe("elq_linker"))
+    return create_app(ServeSettings(), service).openapi()
+
+
 def check_install(target: str, where: str) -> None:
     extras = re.fullmatch(r"\.(?:\[(.*)\])?", target)
     assert extras, f"{where}: {target}"
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg")
-    assert extras[1] is None or extras[1] in setup["options.extras_require"], f"{where}: {target}"
+    wanted = set((extras[1] or "").split(",")) - {""}
+    assert wanted <= setup["options.extras_require"].keys(), f"{where}: {target}"
 
 
 def run_script(words: List[str]) -> None:
