@@ -261,10 +261,7 @@ class Container:
 
 def _read_yaml(name: str, text: str) -> Dict[str, Any]:
     try:
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / name
-            path.write_text(text, encoding="utf8")
-            content = srsly.read_yaml(path)
+        content = srsly.yaml_loads(text)
     except ValueError as err:
         raise ValueError(f"{name}: {err}") from None
     if not isinstance(content, dict):

@@ -464,12 +464,12 @@ class Errors:
     E145 = "[spacy-elq E145] {path}: {reason}.{advice}"
 
     # The service
-    E200 = (
-        "[spacy-elq E200] With --writable, the catalogue can be changed by whoever has the token, and there "
+    E210 = (
+        "[spacy-elq E210] With --writable, the catalogue can be changed by whoever has the token, and there "
         "is none. Choose one: export {variable}=$(python -c 'import secrets; print(secrets.token_urlsafe())')"
     )
-    E201 = (
-        "[spacy-elq E201] A worker of the server found no settings. Start the server with: python -m spacy "
+    E211 = (
+        "[spacy-elq E211] A worker of the server found no settings. Start the server with: python -m spacy "
         "elq serve PIPELINE"
     )
     E202 = "[spacy-elq E202] The linker '{name}' of this pipeline does not have {what}."

@@ -228,6 +228,8 @@ def _no_hints() -> Iterator[None]:
 
 def import_runtime() -> Any:
     """RETURNS (Any): ONNX Runtime, or an error that says how to install it."""
+    # it reports to its makers unless told not to, before it is imported
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     try:
         import onnx  # noqa: F401
         import onnxruntime

@@ -1,11 +1,13 @@
 """The server: routes, and what happens to what goes wrong."""
 
 import asyncio
+import gc
 import hmac
 import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, AsyncIterator, Awaitable, Dict, List, Optional, Sequence, TypeVar
 
@@ -16,7 +18,6 @@ from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import FileResponse, JSONResponse
 from fastapi.staticfiles import StaticFiles
 
-from .. import __version__
 from ..errors import ELQError
 from ..util import set_threads
 from . import schemas
@@ -36,6 +37,8 @@ _PUBLISHED_CANDIDATES = 10
 _RETRY = {"Retry-After": "1"}
 # what the log says where nobody reads the answer
 _GONE = 499
+# the exit code of a process that could not start
+_NOT_STARTED = 3
 # the page needs nothing from anywhere else, and nobody may frame it
 _PAGE_HEADERS = {
     "Content-Security-Policy": (
@@ -163,16 +166,31 @@ async def _wait_until_gone(request: Request) -> None:
         pass
 
 
-def create_app(settings: Optional[ServeSettings] = None, service: Optional[LinkService] = None) -> FastAPI:
-    """Make the server. Without arguments it is a worker's: the environment has its settings.
+def create_worker() -> FastAPI:
+    """Make the server in a worker process: the environment has its settings.
 
-    settings (Optional[ServeSettings]): The settings.
+    RETURNS (FastAPI): The app.
+    """
+    try:
+        return create_app(ServeSettings.from_environment())
+    except Exception as err:
+        log(str(err) if isinstance(err, (ELQError, OSError)) else "failed", level=40, exc_info=err)
+        # uvicorn takes it for the end of all workers: they would all fail
+        raise SystemExit(_NOT_STARTED) from None
+
+
+def create_app(settings: ServeSettings, service: Optional[LinkService] = None) -> FastAPI:
+    """Make the server.
+
+    settings (ServeSettings): The settings.
     service (Optional[LinkService]): The pipeline; by default that of the settings is loaded.
     RETURNS (FastAPI): The app.
     """
-    settings = settings or ServeSettings.from_environment()
     set_threads(settings.threads)
     server = Server(settings, service or LinkService.load(settings.pipeline))
+    # what is loaded stays: to look through it for garbage now and then would stop all requests meanwhile
+    gc.collect()
+    gc.freeze()
     server.metrics.describe(server.service.describe())
 
     @asynccontextmanager
@@ -187,7 +205,7 @@ def create_app(settings: Optional[ServeSettings] = None, service: Optional[LinkS
 
     app = FastAPI(
         title="spacy-elq",
-        version=__version__,
+        version=version("spacy-elq"),
         description="Finds the entities that texts mention, and links them to a catalogue.",
         lifespan=live,
         docs_url=None,
@@ -222,12 +240,12 @@ def _add_links(app: FastAPI, server: Server) -> None:
         """Link one text or many."""
         texts = [body.text] if isinstance(body.text, str) else body.text
         answers = await server.link(request, [_to_ask(text, body) for text in texts])
-        return {
-            "results": [
-                {"text": text, "links": answer.links or [], "error": answer.error}
-                for text, answer in zip(texts, answers, strict=True)
-            ]
-        }
+        results = [
+            {"text": text, "links": answer.links or [], "error": answer.error}
+            for text, answer in zip(texts, answers, strict=True)
+        ]
+        # as it is: to check it against the model would take as long as all else here
+        return JSONResponse({"results": results})
 
     @app.post("/candidates", response_model=schemas.CandidatesAnswer, responses=_ERRORS, tags=["links"])
     async def candidates(request: Request, body: schemas.CandidatesRequest) -> Any:
@@ -316,7 +334,7 @@ def _add_catalogue(app: FastAPI, server: Server) -> None:
         loop = asyncio.get_running_loop()
         # a transaction that has begun is finished, also if its client has gone
         done = await server.wait(request, asyncio.shield(loop.run_in_executor(server.writing, work, what)))
-        server.metrics.describe(await run_in_threadpool(service.describe))
+        server.metrics.count_entities(await run_in_threadpool(service.describe))
         return done
 
     @app.put(

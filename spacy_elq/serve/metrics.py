@@ -40,9 +40,18 @@ class Metrics:
         )
         self.info = Gauge(
             "elq_info",
-            "The pipeline, its version, the number of entities and the stamp of the index",
-            ["pipeline", "version", "entities", "index"],
+            "The pipeline, its version, and the stamp of its index at the start",
+            ["pipeline", "version", "index"],
             multiprocess_mode="livemax",
+            registry=own,
+        )
+        self.entities = Gauge(
+            "elq_entities", "Entities in the index", multiprocess_mode="livemostrecent", registry=own
+        )
+        self.changes = Gauge(
+            "elq_index_changes",
+            "Entities that were changed since the files of the index were made",
+            multiprocess_mode="livemostrecent",
             registry=own,
         )
 
@@ -52,13 +61,16 @@ class Metrics:
         description (Mapping[str, Any]): What `LinkService.describe` returned.
         """
         stamp = description["stamp"] or {}
-        self.info.clear()
-        self.info.labels(
-            description["pipeline"],
-            description["version"],
-            description["entities"],
-            f"{stamp.get('catalogue', '')}+{description['changes']}",
-        ).set(1)
+        self.info.labels(description["pipeline"], description["version"], stamp.get("catalogue", "")).set(1)
+        self.count_entities(description)
+
+    def count_entities(self, description: Mapping[str, Any]) -> None:
+        """Say what is in the index now.
+
+        description (Mapping[str, Any]): What `LinkService.describe` returned.
+        """
+        self.entities.set(description["entities"] or 0)
+        self.changes.set(description["changes"] or 0)
 
     def render(self) -> bytes:
         """RETURNS (bytes): The text."""

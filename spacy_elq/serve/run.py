@@ -2,9 +2,11 @@
 
 import os
 import signal
+import socket
 import sys
+from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import Any, Dict
+from typing import Any, Dict, Iterator, List
 
 from ..errors import ELQError, Errors
 from .log import LOG_CONFIG
@@ -12,7 +14,7 @@ from .metrics import share_metrics
 from .settings import ServeSettings
 
 _NEEDED = ("fastapi", "uvicorn", "prometheus_client")
-_APP = "spacy_elq.serve.app:create_app"
+_WORKER = "spacy_elq.serve.app:create_worker"
 
 
 def serve(settings: ServeSettings, *, host: str, port: int, workers: int) -> None:
@@ -26,12 +28,12 @@ def serve(settings: ServeSettings, *, host: str, port: int, workers: int) -> Non
     if missing:
         raise ELQError(Errors.E204.format(missing=missing[0]))
     import uvicorn
+    from uvicorn.supervisors import Multiprocess
 
     settings.to_environment()
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[variable] = str(settings.threads)
-    config: Dict[str, Any] = {
-        "factory": True,
+    options: Dict[str, Any] = {
         "host": host,
         "port": port,
         "workers": workers,
@@ -43,12 +45,27 @@ def serve(settings: ServeSettings, *, host: str, port: int, workers: int) -> Non
         # what is under way may take its whole time
         "timeout_graceful_shutdown": int(settings.timeout) + 5,
         # a worker that loads a large index is not dead
-        "timeout_worker_healthcheck": 300,
+        "timeout_worker_healthcheck": 60,
     }
     # uvicorn finishes what is under way, then raises the signal again: that is a proper end
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     if workers == 1:
-        uvicorn.run(_APP, **config)
-        return
-    with share_metrics():
-        uvicorn.run(_APP, **config)
+        from .app import create_app
+
+        config = uvicorn.Config(create_app(settings), **options)
+        with listening(config) as sockets:
+            uvicorn.Server(config).run(sockets=sockets)
+    else:
+        config = uvicorn.Config(_WORKER, factory=True, **options)
+        with share_metrics(), listening(config) as sockets:
+            Multiprocess(config, sockets=sockets).run()
+
+
+@contextmanager
+def listening(config: Any) -> Iterator[List[socket.socket]]:
+    """Bind the socket that the workers share. Its connections send at once: uvicorn writes the head and the
+    body of an answer apart, and the kernel would hold the body back for 40 ms, until the head has arrived.
+    """
+    with config.bind_socket() as sock:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        yield [sock]

@@ -2,6 +2,7 @@
 
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from threading import Lock
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from spacy.language import Language
@@ -49,8 +50,8 @@ class Answer:
 
 
 class LinkService:
-    """A pipeline and its catalogue, as a server uses them. One thread may link at a time; any may read or
-    change the catalogue.
+    """A pipeline and its catalogue, as a server uses them. One thread links at a time; any may read or change
+    the catalogue.
     """
 
     def __init__(self, nlp: Language, linker: Any) -> None:
@@ -61,6 +62,8 @@ class LinkService:
         """
         self.nlp = nlp
         self.linker = linker
+        # settings are changed for a text, and back
+        self._linking = Lock()
         self._labels: Tuple[Any, List[str]] = (None, [])
 
     @classmethod
@@ -78,11 +81,18 @@ class LinkService:
         RETURNS (List[Answer]): An answer for each.
         """
         answers: Dict[int, Answer] = {}
+        with self._linking:
+            self._link_by_threshold(asks, answers)
+        return [answers[i] for i in range(len(asks))]
+
+    def _link_by_threshold(self, asks: Sequence[Ask], answers: Dict[int, Answer]) -> None:
         for threshold in dict.fromkeys(ask.threshold for ask in asks):
             own = [i for i, ask in enumerate(asks) if ask.threshold == threshold]
-            with self._with_threshold(threshold):
-                answers.update(zip(own, self._link_together([asks[i] for i in own]), strict=True))
-        return [answers[i] for i in range(len(asks))]
+            try:
+                with self._with_threshold(threshold):
+                    answers.update(zip(own, self._link_together([asks[i] for i in own]), strict=True))
+            except ELQError as err:
+                answers.update(dict.fromkeys(own, Answer(None, str(err))))
 
     def _link_together(self, asks: Sequence[Ask]) -> List[Answer]:
         try:
@@ -97,7 +107,7 @@ class LinkService:
         """RETURNS (List[Dict[str, Any]]): The likely mentions of a text and the parts of their scores."""
         if not hasattr(self.linker, "explain"):
             raise ELQError(Errors.E202.format(name=self.linker.name, what="explain"))
-        with self._with_threshold(ask.threshold):
+        with self._linking, self._with_threshold(ask.threshold):
             doc = self._before_linker(ask)
             return [self._to_dict(doc, explanation) for explanation in self.linker.explain(doc)]
 
@@ -112,6 +122,12 @@ class LinkService:
         """RETURNS (Tuple[Tuple[int, int], List[Dict[str, Any]]]): The characters of the tokens that `start`
         and `end` touch, and the candidates of that mention, best first.
         """
+        with self._linking:
+            return self._find_candidates(ask, start, end)
+
+    def _find_candidates(
+        self, ask: Ask, start: int, end: int
+    ) -> Tuple[Tuple[int, int], List[Dict[str, Any]]]:
         doc = self._before_linker(ask)
         span = doc.char_span(start, end, alignment_mode="expand") if start < end <= len(ask.text) else None
         if span is None or not len(span):

@@ -72,7 +72,7 @@ class ServeSettings:
             },
         )
         if self.writable and not os.environ.get(TOKEN):
-            raise ELQError(Errors.E200.format(variable=TOKEN))
+            raise ELQError(Errors.E210.format(variable=TOKEN))
 
     def to_environment(self) -> None:
         """Leave the settings for the workers."""
@@ -83,6 +83,6 @@ class ServeSettings:
         """RETURNS (ServeSettings): What was left for the workers."""
         left: Optional[str] = os.environ.get(VARIABLE)
         if left is None:
-            raise ELQError(Errors.E201)
+            raise ELQError(Errors.E211)
         values = srsly.json_loads(left)
         return cls(**{**values, "origins": tuple(values["origins"])})

@@ -267,7 +267,7 @@ def test_health_and_what_it_serves(server, trained_path):
     assert httpx.get(f"{server.url}/ready").json() == {"status": "ready"}
     info = httpx.get(f"{server.url}/info").json()
     assert (info["entities"], info["linker"], info["labels"]) == (10, "elq_linker", ["GPE"])
-    assert 'elq_info{entities="10"' in httpx.get(f"{server.url}/metrics").text
+    assert "elq_entities 10.0" in httpx.get(f"{server.url}/metrics").text
     assert server.url.startswith("http://127.0.0.1:")
 
 

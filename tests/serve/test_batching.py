@@ -32,7 +32,13 @@ def run(test, **settings):
 
     async def main():
         with ThreadPoolExecutor(1) as executor:
-            given = {"size": 4, "wait": 0.0, "limit": 100, "on_batch": sizes.append, **settings}
+            given = {
+                "size": 4,
+                "wait": 0.0,
+                "limit": 100,
+                "on_batch": sizes.append,
+                **settings,
+            }
             batcher = Batcher(work, executor, **given)
             batcher.start()
             try:

@@ -79,6 +79,33 @@ KILL_COLUMNS = {
     "errors": "errors",
 }
 FLIP_COLUMNS = {"file": "file", "found": "found", "harmless": "harmless", "missed": "missed"}
+SERVING_COLUMNS = {
+    "name": "pipeline",
+    "piped": "nlp.pipe, texts/s",
+    "served": "server, texts/s",
+    "throughput_ratio": "ratio (at least 0.8)",
+    "bare": "nlp(text), ms",
+    "p50_one": "server, p50 ms",
+    "latency_ratio": "ratio (at most 1.3)",
+    "p50": "p50 ms",
+    "p99": "p99 ms",
+    "tail_ratio": "ratio (at most 5)",
+    "failed": "failed",
+}
+SERVING_SOAK_COLUMNS = {
+    "minutes": "minutes",
+    "requests": "requests",
+    "texts": "texts",
+    "changes": "changes",
+    "kills": "workers killed",
+    "failed": "failed",
+    "lost": "lost",
+    "under_way": "under way at SIGTERM",
+    "answered": "of them answered",
+    "exit_code": "exit code",
+    "memory_before_mb": "MB before",
+    "memory_after_mb": "MB after",
+}
 INDEX_COLUMNS = {
     "factory": "factory string",
     "widths": "settings",
@@ -127,6 +154,7 @@ def main(
         synthetic=index_table(synthetic),
         sharing=column_table(SHARING_COLUMNS, sharing),
         **living_tables(results),
+        **serving_tables(results),
     )
     page.parent.mkdir(parents=True, exist_ok=True)
     page.write_text(text, encoding="utf8")
@@ -252,6 +280,27 @@ def living_tables(results: Path) -> Dict[str, str]:
         "soak": column_table(SOAK_COLUMNS, read_records(results, "soak")),
         "kills": column_table(KILL_COLUMNS, counted),
         "flips": column_table(FLIP_COLUMNS, flips.get("files", [])),
+    }
+
+
+def serving_tables(results: Path) -> Dict[str, str]:
+    """RETURNS (Dict[str, str]): What `page.md` says about the server."""
+    rows = [row for name in NAMES for row in read_records(results, f"serving-{name}")]
+    memory = [
+        (
+            row["name"],
+            str(row["memory"]["1"]["entities"]),
+            workers,
+            str(size["mb"]),
+            str(size["per_worker_mb"]),
+        )
+        for row in rows
+        for workers, size in row["memory"].items()
+    ]
+    return {
+        "serving": column_table(SERVING_COLUMNS, rows),
+        "serving_memory": table(("pipeline", "entities", "workers", "MB in all", "MB each"), memory),
+        "serving_soak": column_table(SERVING_SOAK_COLUMNS, read_records(results, "serving-soak")),
     }
 
 
