@@ -27,7 +27,7 @@ from .log import log
 from .metrics import Metrics
 from .published import to_published
 from .service import Answer, Ask, LinkService
-from .settings import TOKEN, ServeSettings
+from .settings import NOT_STARTED, TOKEN, ServeSettings
 
 T = TypeVar("T")
 
@@ -37,8 +37,6 @@ _PUBLISHED_CANDIDATES = 10
 _RETRY = {"Retry-After": "1"}
 # what the log says where nobody reads the answer
 _GONE = 499
-# the exit code of a process that could not start
-_NOT_STARTED = 3
 # the page needs nothing from anywhere else, and nobody may frame it
 _PAGE_HEADERS = {
     "Content-Security-Policy": (
@@ -176,7 +174,7 @@ def create_worker() -> FastAPI:
     except Exception as err:
         log(str(err) if isinstance(err, (ELQError, OSError)) else "failed", level=40, exc_info=err)
         # uvicorn takes it for the end of all workers: they would all fail
-        raise SystemExit(_NOT_STARTED) from None
+        raise SystemExit(NOT_STARTED) from None
 
 
 def create_app(settings: ServeSettings, service: Optional[LinkService] = None) -> FastAPI:

@@ -11,7 +11,7 @@ from typing import Any, Dict, Iterator, List
 from ..errors import ELQError, Errors
 from .log import LOG_CONFIG
 from .metrics import share_metrics
-from .settings import ServeSettings
+from .settings import NOT_STARTED, ServeSettings
 
 _NEEDED = ("fastapi", "uvicorn", "prometheus_client")
 _WORKER = "spacy_elq.serve.app:create_worker"
@@ -45,20 +45,28 @@ def serve(settings: ServeSettings, *, host: str, port: int, workers: int) -> Non
         # what is under way may take its whole time
         "timeout_graceful_shutdown": int(settings.timeout) + 5,
         # a worker that loads a large index is not dead
-        "timeout_worker_healthcheck": 60,
+        "timeout_worker_healthcheck": 20,
     }
-    # uvicorn finishes what is under way, then raises the signal again: that is a proper end
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     if workers == 1:
         from .app import create_app
 
         config = uvicorn.Config(create_app(settings), **options)
+        _end_properly()
         with listening(config) as sockets:
             uvicorn.Server(config).run(sockets=sockets)
     else:
         config = uvicorn.Config(_WORKER, factory=True, **options)
+        _end_properly()
         with share_metrics(), listening(config) as sockets:
-            Multiprocess(config, sockets=sockets).run()
+            supervisor = Multiprocess(config, sockets=sockets)
+            supervisor.run()
+        if any(process.exitcode == NOT_STARTED for process in supervisor.processes):
+            sys.exit(NOT_STARTED)
+
+
+def _end_properly() -> None:
+    """Let SIGTERM be an end like any other: uvicorn finishes what is under way, then raises it again."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
 
 
 @contextmanager

@@ -10,6 +10,8 @@ from ..errors import ELQError, Errors, Rule, check_settings, whole_number
 
 # the workers are processes of their own and read it there
 VARIABLE = "SPACY_ELQ_SERVE"
+# the exit code of a process that could not start, as uvicorn has it
+NOT_STARTED = 3
 # who may change the catalogue
 TOKEN = "SPACY_ELQ_TOKEN"
 

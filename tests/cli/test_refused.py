@@ -37,6 +37,7 @@ READS = {
     "questions": ["catalogue", "templates"],
     "recall": ["data"],
     "report": ["metrics", "data", "training"],
+    "serve": [],
     "threshold": ["data"],
 }
 FOLDERS = {
@@ -53,10 +54,11 @@ FOLDERS = {
     "link": ["pipeline"],
     "quantize": ["pipeline"],
     "recall": ["pipeline"],
+    "serve": ["pipeline"],
     "threshold": ["pipeline"],
 }
 # these have no output
-CHANGES = ["add", "check", "compact", "explain", "remove", "show"]
+CHANGES = ["add", "check", "compact", "explain", "remove", "serve", "show"]
 WRITES_FILE = [
     "bench",
     "catalogue",
@@ -153,6 +155,7 @@ def words(name, places, output):
         "questions": ["catalogue", output, "--templates", "templates"],
         "recall": ["pipeline", "data", "--output", output],
         "report": ["metrics", "data", "--html", output, "--training", "training"],
+        "serve": ["pipeline", "--port", 0],
         "threshold": ["pipeline", "data", "--output", output],
     }[name]
     return ["elq", name, *(a[0] if isinstance(a, tuple) else places.get(a, a) for a in arguments)]
