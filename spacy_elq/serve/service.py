@@ -2,7 +2,6 @@
 
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from threading import Lock
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from spacy.language import Language
@@ -50,8 +49,8 @@ class Answer:
 
 
 class LinkService:
-    """A pipeline and its catalogue, as a server uses them. One thread links at a time; any may read or change
-    the catalogue.
+    """A pipeline and its catalogue, as a server uses them. One thread may link at a time; any may read or
+    change the catalogue.
     """
 
     def __init__(self, nlp: Language, linker: Any) -> None:
@@ -62,8 +61,6 @@ class LinkService:
         """
         self.nlp = nlp
         self.linker = linker
-        # settings are changed for a text, and back
-        self._linking = Lock()
         self._labels: Tuple[Any, List[str]] = (None, [])
 
     @classmethod
@@ -81,11 +78,6 @@ class LinkService:
         RETURNS (List[Answer]): An answer for each.
         """
         answers: Dict[int, Answer] = {}
-        with self._linking:
-            self._link_by_threshold(asks, answers)
-        return [answers[i] for i in range(len(asks))]
-
-    def _link_by_threshold(self, asks: Sequence[Ask], answers: Dict[int, Answer]) -> None:
         for threshold in dict.fromkeys(ask.threshold for ask in asks):
             own = [i for i, ask in enumerate(asks) if ask.threshold == threshold]
             try:
@@ -93,6 +85,7 @@ class LinkService:
                     answers.update(zip(own, self._link_together([asks[i] for i in own]), strict=True))
             except ELQError as err:
                 answers.update(dict.fromkeys(own, Answer(None, str(err))))
+        return [answers[i] for i in range(len(asks))]
 
     def _link_together(self, asks: Sequence[Ask]) -> List[Answer]:
         try:
@@ -107,7 +100,7 @@ class LinkService:
         """RETURNS (List[Dict[str, Any]]): The likely mentions of a text and the parts of their scores."""
         if not hasattr(self.linker, "explain"):
             raise ELQError(Errors.E202.format(name=self.linker.name, what="explain"))
-        with self._linking, self._with_threshold(ask.threshold):
+        with self._with_threshold(ask.threshold):
             doc = self._before_linker(ask)
             return [self._to_dict(doc, explanation) for explanation in self.linker.explain(doc)]
 
@@ -122,12 +115,6 @@ class LinkService:
         """RETURNS (Tuple[Tuple[int, int], List[Dict[str, Any]]]): The characters of the tokens that `start`
         and `end` touch, and the candidates of that mention, best first.
         """
-        with self._linking:
-            return self._find_candidates(ask, start, end)
-
-    def _find_candidates(
-        self, ask: Ask, start: int, end: int
-    ) -> Tuple[Tuple[int, int], List[Dict[str, Any]]]:
         doc = self._before_linker(ask)
         span = doc.char_span(start, end, alignment_mode="expand") if start < end <= len(ask.text) else None
         if span is None or not len(span):
