@@ -472,6 +472,10 @@ class Errors:
         "[spacy-elq E211] A worker of the server found no settings. Start the server with: python -m spacy "
         "elq serve PIPELINE"
     )
+    E244 = (
+        "[spacy-elq E244] '{name}' shall draw {hard} hard negatives per mention and has no index to search them in. "
+        "Set one in the training config, [initialize.components.{name}.index_loader], or set `hard` to 0."
+    )
     E202 = "[spacy-elq E202] The linker '{name}' of this pipeline does not have {what}."
     E203 = (
         "[spacy-elq E203] There is no mention from character {start} to {end} of a text of {length} "

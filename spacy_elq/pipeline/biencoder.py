@@ -20,12 +20,15 @@ from ..core.losses import softmax_linking_loss
 from ..core.spans import pool_spans, to_row_spans
 from ..errors import ELQError, Errors, Rule, whole_number
 from ..files import loading
-from ..index import Database, open_catalogue
+from ..index import AnyIndex, Database, open_catalogue
 from ..model.towers import PairInput, TowerOutput
-from ..types import Array, Entity
+from ..types import Array, Entity, Rows
 from .batch import span_texts
 from .gold import Gold, collect_gold
 from .settings import HasSettings
+
+# hard negatives are drawn from this many times as many of the nearest entities: some of these are right too
+_DRAWN_FROM = 5
 
 
 class ELQPairs(HasSettings, TrainablePipe):
@@ -33,6 +36,7 @@ class ELQPairs(HasSettings, TrainablePipe):
 
     rules: ClassVar[Dict[str, Rule]] = {
         "same_name": whole_number(0),
+        "hard": whole_number(0),
         "title_only": (lambda x: 0 <= x <= 1, "a number from 0 to 1"),
     }
 
@@ -43,6 +47,7 @@ class ELQPairs(HasSettings, TrainablePipe):
         name: str = "elq_pairs",
         *,
         same_name: int = 1,
+        hard: int = 0,
         title_only: float = 0.0,
     ) -> None:
         """Make the component. It has no catalogue yet: `initialize` gives one. For the settings see
@@ -52,9 +57,11 @@ class ELQPairs(HasSettings, TrainablePipe):
         self.vocab = vocab
         self.model = model
         self.same_name = same_name
+        self.hard = hard
         self.title_only = title_only
         self.remember_config()
         self._records: Optional[Database] = None
+        self._index: Optional[AnyIndex] = None
         self._random = np.random.default_rng(0)
 
     def initialize(
@@ -63,17 +70,23 @@ class ELQPairs(HasSettings, TrainablePipe):
         *,
         nlp: Optional[Language] = None,
         catalogue: Optional[Path] = None,
+        index_loader: Optional[Callable[[], AnyIndex]] = None,
     ) -> None:
         """Prepare for training.
 
         get_examples (Callable[[], Iterable[Example]]): Gives the training examples.
         nlp (Optional[Language]): The pipeline.
         catalogue (Optional[Path]): The catalogue (entities.jsonl) with the entities of the gold links.
+        index_loader (Optional[Callable[[], AnyIndex]]): Opens the index where hard negatives are searched,
+            made with the encoders that training starts from.
         """
         validate_get_examples(get_examples, "ELQPairs.initialize")
         if catalogue is None:
             raise ELQError(Errors.E047.format(name=self.name))
+        if self.hard and index_loader is None:
+            raise ELQError(Errors.E244.format(name=self.name, hard=self.hard))
         self._records = open_catalogue(Path(catalogue))
+        self._index = index_loader() if index_loader is not None else None
         self.model.initialize(X=[example.x for example in islice(get_examples(), 10)])  # type: ignore[arg-type]
 
     def predict(self, docs: Iterable[Doc]) -> None:
@@ -101,7 +114,8 @@ class ELQPairs(HasSettings, TrainablePipe):
         if not (gold.positions >= 0).any():
             return losses
         texts = span_texts(docs, gold.spans)
-        pool = np.union1d(gold.positions[gold.positions >= 0], self._same_name(records, texts, gold))
+        wrong = [self._same_name(records, texts, gold), self._similar(records, docs, gold)]
+        pool = np.unique(np.concatenate([gold.positions[gold.positions >= 0], *wrong]))
         set_dropout_rate(self.model, drop)
         output, backprop = self.model.begin_update((docs, self._draw_texts(records, pool)))
         loss, gradients = _get_loss(output, gold, pool)
@@ -121,11 +135,34 @@ class ELQPairs(HasSettings, TrainablePipe):
         """RETURNS (Array): Positions of wrong entities with the names of the mentions, drawn at random."""
         owners, entities, _ = records.match_names(texts)
         wrong = (entities != gold.positions[owners]) & (gold.positions[owners] >= 0)
-        owners, entities = owners[wrong], entities[wrong]
+        return self._draw(owners[wrong], entities[wrong], most=self.same_name)
+
+    def _similar(self, records: Database, docs: List[Doc], gold: Gold) -> Array:
+        """RETURNS (Array): Positions of wrong entities that the index finds for the mentions, drawn at random
+        from the nearest.
+        """
+        if not self.hard or self._index is None:
+            return np.zeros(0, dtype="int64")
+        # in training the listener has the output of the transformer, which is not on the docs
+        rows = self.model.layers[0](docs, True)[0]
+        mentions, kept, _ = _pool_gold(self._project(rows), gold)
+        with self._index.reading():
+            found = self._index.search(mentions, _DRAWN_FROM * self.hard)[0]
+            ids = [id_ for id_, _, _ in self._index.heads(found[found >= 0])]
+        owners, entities = np.nonzero(found >= 0)[0], records.positions(ids)
+        wrong = (entities >= 0) & (entities != gold.positions[kept][owners])
+        return self._draw(owners[wrong], entities[wrong], most=self.hard)
+
+    def _draw(self, owners: Array, entities: Array, *, most: int) -> Array:
+        """RETURNS (Array): Of the entities of each owner, so many at random."""
         order = np.lexsort((self._random.random(len(owners)), owners))
         owners, entities = owners[order], entities[order]
         rank = np.arange(len(owners)) - np.searchsorted(owners, owners)
-        return entities[rank < self.same_name]
+        return entities[rank < most]
+
+    def _project(self, rows: Rows) -> Rows:
+        """RETURNS (Rows): With vectors as wide as those of the entities."""
+        return rows.with_vectors(self.model.layers[1].predict(rows.vectors))
 
     def score(self, examples: Iterable[Example], **kwargs: Any) -> Dict[str, Any]:
         """Link the gold mentions among all gold entities of the examples.
@@ -140,8 +177,7 @@ class ELQPairs(HasSettings, TrainablePipe):
         entities = self._encode(records, pool)
         for batch in util.minibatch(examples, 128):
             gold = collect_gold(batch, records.positions)
-            rows, _ = self.model.layers[0].predict([example.predicted for example in batch]), None
-            rows = rows.with_vectors(self.model.layers[1].predict(rows.vectors))
+            rows = self._project(self.model.layers[0].predict([example.predicted for example in batch]))
             mentions, kept, _ = _pool_gold(rows, gold)
             if len(mentions):
                 hits.append(pool[(mentions @ entities.T).argmax(axis=1)] == gold.positions[kept])
@@ -194,7 +230,7 @@ class ELQPairs(HasSettings, TrainablePipe):
         return self._records
 
 
-def _pool_gold(rows: Any, gold: Gold) -> Tuple[Array, Array, Callable[[Array], Array]]:
+def _pool_gold(rows: Rows, gold: Gold) -> Tuple[Array, Array, Callable[[Array], Array]]:
     """RETURNS (Tuple): Vectors of the gold mentions that can be used, which they are, and the callback."""
     row_spans = to_row_spans(rows, gold.spans)
     kept = (gold.positions >= 0) & (row_spans[:, 1] > row_spans[:, 0])

@@ -121,6 +121,7 @@ PAIRS_CONFIG = Config().from_str(
     """
 [elq_pairs]
 same_name = 1
+hard = 0
 title_only = 0.0
 
 [elq_pairs.model]
@@ -139,6 +140,7 @@ def make_elq_pairs(
     name: str,
     model: Model,
     same_name: int,
+    hard: int,
     title_only: float,
 ) -> "ELQPairs":
     """Train the question encoder and the entity encoder together, the stage before `elq_linker`. It annotates
@@ -147,12 +149,15 @@ def make_elq_pairs(
     model (Model): The pair tower, with both encoders.
     same_name (int): Wrong entities with the mention text as a name, drawn at random per mention and added to
         its negatives. 0 leaves the gold entities of the batch, which matches the paper.
+    hard (int): Wrong entities that are drawn per mention from the nearest in an index, which `initialize`
+        takes (`index_loader`). For a second round: the index is made with the encoders of the first. 0 for
+        none, which matches the paper.
     title_only (float): Share of the entities in a batch whose description is left out, so that the encoder
         also learns entities with a title only.
     """
     from .biencoder import ELQPairs
 
-    return ELQPairs(nlp.vocab, model, name, same_name=same_name, title_only=title_only)
+    return ELQPairs(nlp.vocab, model, name, same_name=same_name, hard=hard, title_only=title_only)
 
 
 REMOTE_CONFIG = Config().from_str(

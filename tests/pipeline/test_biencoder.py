@@ -82,9 +82,12 @@ def add_pairs(encoder_path):
 def make_pairs(add_pairs, catalogue_path, gold_docs):
     """Makes a pipeline that is ready to be trained."""
 
-    def make(catalogue=catalogue_path, **settings):
+    def make(catalogue=catalogue_path, index=None, **settings):
         nlp = add_pairs(**settings)
-        nlp.config["initialize"]["components"]["elq_pairs"] = {"catalogue": str(catalogue)}
+        init = {"catalogue": str(catalogue)}
+        if index is not None:
+            init["index_loader"] = {"@misc": "spacy-elq.EntityIndexLoader.v1", "path": str(index.path)}
+        nlp.config["initialize"]["components"]["elq_pairs"] = init
         nlp.initialize(lambda: examples_of(nlp, gold_docs))
         return nlp
 
@@ -239,6 +242,41 @@ def test_a_wrong_entity_of_the_same_name_joins_the_negatives(make_pairs, gold_do
     asked, loss = entities_asked_for(make_pairs(same_name=same_name), gold_docs[5:6])
     assert asked == expected
     assert (loss > 0) == (len(expected) > 1)
+
+
+@pytest.mark.parametrize("kind", ["transformer", "tok2vec"])
+def test_the_nearest_wrong_entities_join_the_negatives(make_pairs, gold_docs, index, kind):
+    tok2vec = TOK2VEC if kind == "tok2vec" else None
+    few = entities_asked_for(make_pairs(tok2vec=tok2vec, index=index, hard=1, same_name=0), gold_docs[5:6])[0]
+    assert len(few) == 2
+    assert "E3" in few
+    # one mention, nine wrong entities in the index: all of them are among the nearest
+    asked = entities_asked_for(make_pairs(tok2vec=tok2vec, index=index, hard=9, same_name=0), gold_docs[5:6])[0]
+    assert asked == [entity.id for entity in CATALOGUE]
+
+
+def test_hard_negatives_are_drawn_from_the_nearest(make_pairs, gold_docs, index):
+    nlp = make_pairs(tok2vec=TOK2VEC, index=index, hard=1, same_name=0)
+    pairs = nlp.get_pipe("elq_pairs")
+    example = Example(nlp.make_doc(gold_docs[5].text), gold_docs[5])
+    gold = collect_gold([example], pairs._records.positions)
+    rows = pairs.model.layers[0].predict([example.predicted])
+    mention = pairs._project(rows).vectors[gold.spans[0, 0] : gold.spans[0, 1]].mean(axis=0)
+    nearest = index.search(mention[None].astype("float32"), 5)[0][0]
+    drawn = {int(p) for _ in range(60) for p in pairs._similar(pairs._records, [example.predicted], gold)}
+    assert drawn == {int(p) for p in nearest} - {int(gold.positions[0])}
+
+
+def test_what_the_catalogue_of_training_lacks_is_no_hard_negative(make_pairs, gold_docs, index, tmp_path):
+    few = tmp_path / "few.jsonl"
+    few.write_text("".join(json.dumps(entity) + "\n" for entity in ENTITIES[:4]), encoding="utf8")
+    nlp = make_pairs(catalogue=few, tok2vec=TOK2VEC, index=index, hard=9, same_name=0)
+    assert entities_asked_for(nlp, gold_docs[5:6])[0] == ["E1", "E2", "E3", "E4"]
+
+
+def test_hard_negatives_need_an_index(make_pairs):
+    with pytest.raises(ELQError, match=r"E244.*index_loader"):
+        make_pairs(tok2vec=TOK2VEC, hard=2)
 
 
 @pytest.mark.parametrize(("title_only", "least", "most"), [(0.0, 0, 0), (0.5, 25, 75), (1.0, 100, 100)])
