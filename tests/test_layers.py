@@ -23,7 +23,7 @@ LAYERS = [
 INSIDE = {
     "core": [{"calibration", "spans", "losses", "negatives", "similarity"}, {"decode"}],
     "model": [
-        {"prefix", "recipe", "wordpieces"},
+        {"case", "prefix", "recipe", "wordpieces"},
         {"transformer"},
         {"onnx", "rows"},
         {"fetch"},

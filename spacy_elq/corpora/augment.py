@@ -38,19 +38,25 @@ def add_typos(nlp: Language, example: Example, *, level: float, gold_key: str) -
         yield _misspell(nlp, example.reference, spans, gold_key)
 
 
-def build_clip_augmenter(shortest: int = 5, longest: int = 15, gold_key: str = GOLD_KEY) -> Augmenter:
+def build_clip_augmenter(
+    shortest: int = 5, longest: int = 15, lower: float = 0.0, gold_key: str = GOLD_KEY
+) -> Augmenter:
     """Cut sentences to the length of questions. Every time a different piece around one of the gold links is
     taken; links are never split.
 
     shortest (int): Minimum number of tokens of a piece.
     longest (int): Maximum number of tokens of a piece, not counting the rest of a link at its edge.
+    lower (float): Share of the pieces that are read in lower case, as questions are often typed. The
+        reference keeps its capitals.
     gold_key (str): Span group of the reference docs with the gold links.
     RETURNS (Augmenter): The augmenter, for `[corpora.train.augmenter]`.
     """
-    return partial(clip, shortest=shortest, longest=longest, gold_key=gold_key)
+    return partial(clip, shortest=shortest, longest=longest, lower=lower, gold_key=gold_key)
 
 
-def clip(nlp: Language, example: Example, *, shortest: int, longest: int, gold_key: str) -> Iterator[Example]:
+def clip(
+    nlp: Language, example: Example, *, shortest: int, longest: int, lower: float, gold_key: str
+) -> Iterator[Example]:
     """YIELDS (Example): A piece of the example, or all of it if it is short. The settings are those of
     `build_clip_augmenter`.
     """
@@ -62,6 +68,10 @@ def clip(nlp: Language, example: Example, *, shortest: int, longest: int, gold_k
         bounds = max(0, centre.end - length), min(centre.start, len(reference) - length)
         start = random.randint(min(bounds), max(bounds))
         example = _clip(nlp, reference, *_widen(start, start + length, spans), spans, gold_key)
+    text = example.text.lower()
+    # a few capitals are longer as small letters: then gold would not fit any more
+    if len(text) == len(example.text) and random.random() < lower:
+        example = Example(nlp.make_doc(text), example.reference)
     yield example
 
 

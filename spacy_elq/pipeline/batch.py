@@ -1,6 +1,6 @@
 """Tokens of a batch and of its docs: spans are counted over the whole batch, and belong to a doc."""
 
-from typing import Any, List, Sequence, Tuple
+from typing import Any, List, Optional, Sequence, Tuple
 
 import numpy as np
 from spacy.tokens import Doc, Span, SpanGroup
@@ -80,6 +80,14 @@ def to_batch(docs: Sequence[Doc], spans: Sequence[Sequence[Span]]) -> Array:
     return np.asarray(places, dtype="int64").reshape(-1, 2)
 
 
-def span_texts(docs: Sequence[Doc], spans: Array) -> List[str]:
-    """RETURNS (List[str]): The texts of spans of a batch."""
-    return [docs[owner][start:end].text for owner, start, end in to_docs(docs, spans)]
+def span_texts(docs: Sequence[Doc], spans: Array, texts: Optional[Sequence[str]] = None) -> List[str]:
+    """Read the texts of spans of a batch.
+
+    texts (Optional[Sequence[str]]): The texts of the docs with other capitals.
+    RETURNS (List[str]): One per span.
+    """
+    places = to_docs(docs, spans)
+    if texts is None:
+        return [docs[owner][start:end].text for owner, start, end in places]
+    pieces = [(texts[owner], docs[owner][start:end]) for owner, start, end in places]
+    return [text[piece.start_char : piece.end_char] for text, piece in pieces]

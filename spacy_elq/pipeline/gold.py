@@ -1,6 +1,6 @@
 """Gold links: from a reference doc to spans of the predicted doc, with positions in the index."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Callable, Iterable, List, Optional, Sequence, Tuple
 
 import numpy as np
@@ -20,6 +20,7 @@ class Gold:
     misfits (int): How many mentions were left out because they do not fit.
     ids (List[str]): The entity ids of the mentions.
     complete (Array): (docs,) whether every mention of the doc is marked.
+    texts (List[str]): The text of each doc with the capitals that gold has.
     """
 
     spans: Array
@@ -27,6 +28,7 @@ class Gold:
     misfits: int
     ids: List[str]
     complete: Array
+    texts: List[str] = field(default_factory=list)
 
 
 def align_span(example: Example, span: Span) -> Optional[Tuple[int, int]]:
@@ -52,8 +54,9 @@ def collect_gold(
     find_positions (Callable): From entity ids to positions in the index.
     RETURNS (Gold): What fits.
     """
-    spans, ids, complete, misfits, offset = [], [], [], 0, 0
+    spans, ids, complete, texts, misfits, offset = [], [], [], [], 0, 0
     for example in examples:
+        texts.append(_as_written(example))
         complete.append(bool(example.reference.user_data.get(COMPLETE, True)))
         for span in gold_spans(example.reference):
             aligned = align_span(example, span)
@@ -65,4 +68,11 @@ def collect_gold(
         offset += len(example.predicted)
     positions = find_positions(ids) if ids else np.zeros(0, dtype="int64")
     array = np.asarray(spans, dtype="int64").reshape(-1, 2)
-    return Gold(array, positions, misfits, ids, np.asarray(complete, dtype=bool))
+    return Gold(array, positions, misfits, ids, np.asarray(complete, dtype=bool), texts)
+
+
+def _as_written(example: Example) -> str:
+    """RETURNS (str): The text of the reference if it differs in its capitals only, else the one predicted."""
+    texts = example.reference.text, example.predicted.text
+    is_same = len(texts[0]) == len(texts[1]) and texts[0].lower() == texts[1].lower()
+    return texts[0] if is_same else texts[1]

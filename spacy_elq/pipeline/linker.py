@@ -360,8 +360,8 @@ class ELQLinker(IndexedLinker):
         known = complete | overlap_any(spans, gold.spans)
         if self.loss.unmarked == "ignore":
             return known
-        texts = np.asarray(span_texts(docs, spans), dtype=object)
-        has_capitals = np.asarray([not doc.text.islower() for doc in docs])[owners]
+        texts = np.asarray(span_texts(docs, spans, gold.texts), dtype=object)
+        has_capitals = np.asarray([not text.islower() for text in gold.texts])[owners]
         is_small = has_capitals & np.asarray([text.islower() for text in texts], dtype=bool)
         asked = np.flatnonzero(~known & ~is_small)
         known[:] = True

@@ -115,3 +115,20 @@ def test_every_piece_around_a_link_comes_up(nlp):
 def test_what_cannot_be_cut_stays(nlp, ranges):
     example = example_of(nlp, "a b c", *ranges)
     assert next(build_clip_augmenter(shortest=3, longest=3)(nlp, example)) is example
+
+
+def test_a_share_of_the_pieces_is_read_in_lower_case(nlp):
+    example = example_of(nlp, "Old Valencia is nice", (1, 2))
+    pieces = [next(build_clip_augmenter(lower=0.25)(nlp, example)) for _ in range(400)]
+    lowered = [piece for piece in pieces if piece.text == "old valencia is nice"]
+    assert 60 < len(lowered) < 140
+    assert {piece.text for piece in pieces} == {"Old Valencia is nice", "old valencia is nice"}
+    # gold keeps its capitals, and still fits
+    (span,) = gold_spans(lowered[0].reference)
+    assert span.text == "Valencia"
+    assert lowered[0].get_aligned_spans_y2x([span])[0].text == "valencia"
+
+
+def test_letters_that_grow_in_lower_case_stay(nlp):
+    example = example_of(nlp, "\u0130zmir is nice", (0, 1))
+    assert next(build_clip_augmenter(lower=1.0)(nlp, example)).text == "\u0130zmir is nice"

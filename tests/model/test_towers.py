@@ -27,7 +27,7 @@ def build_tower(X, width, build=build_question_tower):
 
 @pytest.fixture
 def docs():
-    return [spacy.blank("en").make_doc("a b c")]
+    return [spacy.blank("en").make_doc("a B c")]
 
 
 @pytest.fixture
@@ -54,9 +54,18 @@ def build_with_names(tok2vec):
     return build_question_tower(tok2vec, learn_names=True)
 
 
+def build_with_case(tok2vec):
+    return build_question_tower_v2(tok2vec, learn_case=True)
+
+
 @pytest.mark.parametrize(
     ("build", "columns"),
-    [(build_question_tower, 3), (build_question_tower_v2, 4), (build_with_names, 4)],
+    [
+        (build_question_tower, 3),
+        (build_question_tower_v2, 4),
+        (build_with_names, 4),
+        (build_with_case, 4),
+    ],
 )
 @pytest.mark.parametrize("width", [4, 6])
 def test_gradient_of_the_input_and_of_the_parameters(X, docs, width, build, columns):
@@ -97,7 +106,17 @@ def test_names_count_as_before_at_first(X, docs):
     assert not build_tower(X, 4, build_with_names).predict(docs)[1][:, -1].any()
 
 
-@pytest.mark.parametrize("build", [build_question_tower, build_with_names])
+def test_capitals_count_once_that_is_learned(X, docs):
+    tower, without = build_tower(X, 4, build_with_case), build_tower(X, 4, build_question_tower_v2)
+    small = [spacy.blank("en").make_doc("a b c")]
+    np.testing.assert_array_equal(tower.predict(docs)[1], tower.predict(small)[1])
+    tower.layers[2].get_param("W")[0, -2:] = [0.5, -0.5]
+    gain = tower.predict(docs)[1] - tower.predict(small)[1]
+    np.testing.assert_allclose(gain, [[0, 0, 0, 0], [5, 0, 0, 0], [-5, 0, 0, 0]], atol=1e-5)
+    np.testing.assert_array_equal(without.predict(docs)[1], without.predict(small)[1])
+
+
+@pytest.mark.parametrize("build", [build_question_tower, build_with_names, build_with_case])
 @pytest.mark.parametrize("width", [4, 6])
 def test_bytes_round_trip(X, docs, width, build):
     tower = build_tower(X, width, build)

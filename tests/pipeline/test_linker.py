@@ -92,8 +92,9 @@ def test_the_encoder_itself_is_trained(make_pipeline, gold_docs, kind):
         {"mention_weight": 7.0, "name_weight": 3.0, "mention_name_weight": 2.0, "popularity_weight": 0.3},
         {"unmarked": "unnamed"},
         {"model": {"learn_names": True}, "mention_name_weight": 2.0},
+        {"model": {"learn_case": True}},
     ],
-    ids=["paper", "binary", "weights", "unnamed", "names"],
+    ids=["paper", "binary", "weights", "unnamed", "names", "case"],
 )
 def test_gradient_of_the_whole_loss(make_pipeline, gold_docs, popular_index, settings):
     nlp = make_pipeline("tok2vec", gold_docs, **settings)
@@ -331,6 +332,20 @@ def test_marked_mentions_in_small_letters_can_be_left_open(make_pipeline):
     assert {"new york", "jaguar", "New York City"} <= {span.text for span in known}
     _, unknown = known_spans(linker, partly_marked(nlp, PARTLY))
     assert {span.text for span in unknown} == {"the jaguar", "jaguar"}
+
+
+def test_capitals_count_as_gold_has_them(make_pipeline):
+    nlp = make_pipeline("tok2vec", unmarked="proper")
+    text = "Is the jaguar older than new york city or Paris"
+    (written,) = partly_marked(nlp, text)
+    lowered = Example(nlp.make_doc(text.lower()), written.reference)
+    found = [known_spans(nlp.get_pipe("elq_linker"), [example]) for example in (written, lowered)]
+    assert [{span.text.lower() for span in unknown} for _, unknown in found] == [{"paris", "new york city"}] * 2
+    # other texts than gold has are taken as they are
+    other = Example(nlp.make_doc(text.replace("jaguar", "Jaguar ")), written.reference)
+    assert {"the Jaguar", "Jaguar"} <= {
+        span.text for span in known_spans(nlp.get_pipe("elq_linker"), [other])[1]
+    }
 
 
 def test_all_unmarked_text_can_count_as_no_mention(make_pipeline):
