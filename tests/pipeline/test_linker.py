@@ -340,7 +340,9 @@ def test_capitals_count_as_gold_has_them(make_pipeline):
     (written,) = partly_marked(nlp, text)
     lowered = Example(nlp.make_doc(text.lower()), written.reference)
     found = [known_spans(nlp.get_pipe("elq_linker"), [example]) for example in (written, lowered)]
-    assert [{span.text.lower() for span in unknown} for _, unknown in found] == [{"paris", "new york city"}] * 2
+    assert [{span.text.lower() for span in unknown} for _, unknown in found] == [
+        {"paris", "new york city"}
+    ] * 2
     # other texts than gold has are taken as they are
     other = Example(nlp.make_doc(text.replace("jaguar", "Jaguar ")), written.reference)
     assert {"the Jaguar", "Jaguar"} <= {

@@ -13,6 +13,7 @@ SETTINGS = {
     "questions": "WebQSP_EL",
     "wikipedia": "Wikipedia",
     "wikipedia_questions": "Wikipedia, then WebQSP_EL",
+    "keep": "Wikipedia, then WebQSP_EL, turns of conversations, and texts that name nothing",
     "everything": "Wikipedia, then every training file",
 }
 MAIN = "wikipedia_questions"

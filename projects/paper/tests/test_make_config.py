@@ -17,6 +17,8 @@ PIPELINES = {
     "nothing": ["transformer", "elq_linker"],
     "wikipedia": ["transformer", "elq_linker"],
     "finetune": ["transformer", "elq_linker"],
+    "keep": ["transformer", "elq_linker"],
+    "hard": ["transformer", "elq_pairs"],
     "spacy": ["transformer", "ner", "sentencizer", "entity_linker"],
 }
 each_config = pytest.mark.parametrize("name", PIPELINES)
@@ -48,13 +50,16 @@ def made(tmp_path_factory):
 
 
 @pytest.fixture
-def load(made, index, trained_path):
+def load(made, index, trained_path, encoder_path):
     """Reads a complete config, its paths set to what the tests have."""
 
     def load_file(name):
         places = {"index": str(index.path), "pipeline": str(trained_path), "pairs": str(trained_path)}
+        places["encoder"] = str(encoder_path)
         paths = load_config(made / f"{name}.cfg")["paths"]
-        known = {f"paths.{key}": place for key, place in places.items() if key in paths}
+        known: dict = {f"paths.{key}": place for key, place in places.items() if key in paths}
+        if name == "hard":  # the encoder of the tests has two layers
+            known["components.elq_pairs.model.entity_encoder.frozen_layers"] = 1
         return load_config(made / f"{name}.cfg", overrides=known, interpolate=True)
 
     return load_file
@@ -86,6 +91,7 @@ def test_questions_differ_from_the_recipe_in_data_encoder_formula_and_schedule()
     assert {key: value for key, value in changed.items() if key not in paths} == {
         "components.transformer.source": "${paths.pairs}",
         "components.elq_linker.model.@architectures": "spacy-elq.QuestionTower.v1",
+        "components.elq_linker.model.learn_case": True,
         "components.elq_linker.loss.absent": 0.0,
         "components.elq_linker.prior.mention_name_weight": 1.5,
         "components.elq_linker.prior.phrase_weight": 0.0,
@@ -127,6 +133,20 @@ def test_finetuning_sources_all_from_the_pipeline_before():
     assert config["components"] == {name: {"source": "${paths.pipeline}"} for name in PIPELINES["finetune"]}
     assert config["initialize"]["components"] == {}
     assert not {"index", "pairs"} & set(config["paths"])
+
+
+def test_the_pipeline_to_keep_differs_from_setting_3_in_what_it_reads():
+    changed, gone = changes("keep", flat(make_config(CONFIGS / "finetune.cfg")))
+    assert all(key.startswith(("corpora.train.corpus.", "paths.")) for key in {*changed, *gone})
+
+
+def test_the_second_round_goes_on_with_both_encoders_and_hard_negatives():
+    changed, _ = changes("hard", flat(load_config(CONFIGS.parents[2] / "configs" / "elq_pairs.cfg")))
+    first = '"${paths.work}/training/first-0/model-last'
+    assert changed["components.transformer.source"] == "${paths.pairs}"
+    assert changed["paths.pairs"] == f'{first}"'
+    assert changed["paths.encoder"] == f'{first}/elq_pairs/encoder"'
+    assert changed["components.elq_pairs.hard"] > 0
 
 
 def test_nothing_of_the_linker_is_left_beside_spacys_components():

@@ -105,7 +105,7 @@ def test_what_a_training_overrides_is_in_its_config():
     lines = [
         line for command in commands()[1].values() for line in command["script"] if "spacy train" in line
     ]
-    assert len(lines) == 19
+    assert len(lines) == 21
     for line in lines:
         words = line.split()
         place = words[4].replace("${vars.work}/", "")
@@ -127,7 +127,7 @@ def test_a_command_runs_in_the_folder_of_the_project(project):
 @pytest.mark.slow
 def test_the_experiments_run_from_the_raw_files_to_the_page(project, encoder_path, real_data):
     variables = {"data": real_data, "encoder": encoder_path, "frozen": 1}
-    for name in ("all", "everything", "large", "ablations", "ablation-pairs", "results"):
+    for name in ("all", "keep", "everything", "ablations", "ablation-pairs", "results"):
         done = run(project, name, **variables)
         assert done.returncode == 0, name + done.stdout[-3000:] + done.stderr[-3000:]
     settings, ablations = (read_rows(project / "results", kind) for kind in ("settings", "ablations"))
@@ -135,6 +135,7 @@ def test_the_experiments_run_from_the_raw_files_to_the_page(project, encoder_pat
         "questions",
         "wikipedia",
         "wikipedia_questions",
+        "keep",
         "everything",
     }
     assert sum(row["test"] == "webqsp_el_dev" for row in ablations) == 14
