@@ -1,5 +1,5 @@
-"""Capitals as features: most encoders see lower case only, and capitals say much about names where people type
-them.
+"""Capitals as features: most encoders see lower case only, and capitals say much about names where people
+type them.
 """
 
 from typing import List, Sequence
@@ -30,7 +30,7 @@ def row_case(docs: Sequence[Doc], rows: Rows) -> Array:
 
 
 def _kinds(doc: Doc) -> List[int]:
-    """RETURNS (List[int]): 0 for a token with a capital, 1 for one without, -1 where neither says anything."""
+    """RETURNS (List[int]): 0 for a token with a capital, 1 for one without, -1 where it says nothing."""
     texts = [token.text for token in doc]
     kinds: List[int] = []
     is_first, has_capitals = True, False

@@ -34,8 +34,8 @@ def build_question_tower(
     learn_names (bool): Whether it also learns, from the words and their context, how much a mention's being a
         name counts: from nothing to twice `mention_name_weight`. In a large catalogue, many common words are
         names by chance. The paper has no such score.
-    learn_case (bool): Whether the mention scores also see which words have a capital, in texts where that says
-        something. Most encoders see lower case only, and so does the paper.
+    learn_case (bool): Whether the mention scores also see which words have a capital, in texts where that
+        says something. Most encoders see lower case only, and so does the paper.
     RETURNS (Model[List[Doc], TowerOutput]): Gives the rows, their vectors as wide as the entity vectors
         (`nO`), and (rows, 3) start, end and inside scores, in host memory; with `learn_names`, one more
         column, the last. Its `backprop` takes the gradients of both.

@@ -247,7 +247,12 @@ def test_a_wrong_entity_of_the_same_name_joins_the_negatives(make_pairs, gold_do
 @pytest.mark.parametrize("kind", ["transformer", "tok2vec"])
 def test_the_nearest_wrong_entities_join_the_negatives(make_pairs, gold_docs, index, kind):
     tok2vec = TOK2VEC if kind == "tok2vec" else None
-    few = entities_asked_for(make_pairs(tok2vec=tok2vec, index=index, hard=1, same_name=0), gold_docs[5:6])[0]
+
+    def asked_for(hard):
+        nlp = make_pairs(tok2vec=tok2vec, index=index, hard=hard, same_name=0)
+        return entities_asked_for(nlp, gold_docs[5:6])[0]
+
+    few = asked_for(1)
     assert len(few) == 2
     assert "E3" in few
     # one mention, nine wrong entities in the index: all of them are among the nearest
