@@ -474,7 +474,8 @@ class Errors:
     )
     E244 = (
         "[spacy-elq E244] '{name}' shall draw {hard} hard negatives per mention and has no index to search "
-        "them in. Set one in the training config, [initialize.components.{name}.index_loader], or set `hard` to 0."
+        "them in. Set one in the training config, [initialize.components.{name}.index_loader], or set "
+        "`hard` to 0."
     )
     E202 = "[spacy-elq E202] The linker '{name}' of this pipeline does not have {what}."
     E203 = (

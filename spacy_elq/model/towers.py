@@ -89,7 +89,7 @@ def _init(model: Model, X: Optional[List[Doc]] = None, Y: Any = None) -> None:
     weights[:, width:] = 0.0
     if model.attrs[LEARNS_NAMES]:
         weights[-1] = 0.0
-    mention_scorer.set_param("W", model.ops.asarray2f(weights))
+    mention_scorer.set_param("W", model.ops.asarray2f(weights.tolist()))
 
 
 def _forward(
