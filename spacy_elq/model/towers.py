@@ -89,7 +89,7 @@ def _init(model: Model, X: Optional[List[Doc]] = None, Y: Any = None) -> None:
     weights[:, width:] = 0.0
     if model.attrs[LEARNS_NAMES]:
         weights[-1] = 0.0
-    mention_scorer.set_param("W", model.ops.asarray2f(weights.tolist()))
+    mention_scorer.set_param("W", model.ops.asarray2f(weights))
 
 
 def _forward(
@@ -100,7 +100,7 @@ def _forward(
     vectors, bp_vectors = project(rows.vectors, is_train)
     seen, width = rows.vectors, rows.vectors.shape[1]
     if model.attrs.get(_LEARNS_CASE):
-        case = model.ops.asarray2f(row_case(docs, rows))
+        case = model.ops.asarray(row_case(docs, rows))
         seen = model.ops.xp.concatenate([seen, case], axis=1)
     logits, bp_logits = mention_scorer(seen, is_train)
     scale = model.ops.asarray1f(model.attrs["scales"])
