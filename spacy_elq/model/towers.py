@@ -100,8 +100,8 @@ def _forward(
     vectors, bp_vectors = project(rows.vectors, is_train)
     seen, width = rows.vectors, rows.vectors.shape[1]
     if model.attrs.get(_LEARNS_CASE):
-        case = model.ops.asarray(row_case(docs, rows))
-        seen = model.ops.xp.concatenate([seen, case], axis=1)
+        case: Any = row_case(docs, rows)
+        seen = model.ops.xp.concatenate([seen, model.ops.asarray(case)], axis=1)
     logits, bp_logits = mention_scorer(seen, is_train)
     scale = model.ops.asarray1f(model.attrs["scales"])
 
