@@ -1,5 +1,5 @@
-"""What catalogues and streams of questions of any size need: the arithmetic, and a simulation that checks it at
-sizes that can be run, in `results/scale-ENTITIES.json`.
+"""What catalogues and streams of questions of any size need: the arithmetic, and a simulation that checks it
+at sizes that can be run, in `results/scale-ENTITIES.json`.
 """
 
 import shutil
@@ -90,8 +90,8 @@ def simulate(
     width: int = typer.Option(384, help="Of the vectors"),
     results: Path = typer.Option(RESULTS, help="Folder of the result files"),
 ) -> None:
-    """Make and search indexes of several sizes, one process each; predict the largest from the others. What is
-    measured is not measured again.
+    """Make and search indexes of several sizes, to predict the largest from the others. What is measured is
+    not measured again.
     """
     if len(sizes) < 3:
         raise typer.BadParameter("needs three sizes: two to predict from, one to check")

@@ -72,8 +72,8 @@ def main(
 
 
 def read_rates(results: Path) -> Rates:
-    """RETURNS (Rates): From the records of the pipeline on real data in int8, of the default back end over its
-    entities, and of entities that are added.
+    """RETURNS (Rates): From the records of the pipeline on real data in int8, of the default back end over
+    its entities, and of entities that are added.
     """
     (living,) = read_records(results, "living")
     (speeds,) = read_records(results, "speed-real")
