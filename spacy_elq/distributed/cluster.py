@@ -85,7 +85,7 @@ def connected(address: str, count: Optional[int] = None) -> Iterator["Cluster"]:
         import ray
 
         try:
-            ray.init(**_options(address, count))
+            ray.init(**_options(address))
         except Exception as err:  # Ray and its transport raise anything
             raise ELQError(Errors.E221.format(address=address, problem=describe(err))) from err
         try:
@@ -94,11 +94,11 @@ def connected(address: str, count: Optional[int] = None) -> Iterator["Cluster"]:
             ray.shutdown()
 
 
-def _options(address: str, count: Optional[int]) -> Dict[str, Any]:
+def _options(address: str) -> Dict[str, Any]:
     """RETURNS (Dict[str, Any]): The arguments of `ray.init`."""
     options: Dict[str, Any] = {"address": address, "log_to_driver": False, "logging_level": "ERROR"}
     if address == LOCAL:
-        options.update(num_cpus=count, include_dashboard=False, object_store_memory=_STORE)
+        options.update(include_dashboard=False, object_store_memory=_STORE)
     return options
 
 
@@ -156,9 +156,9 @@ class Cluster:
         YIELDS (Any): What the worker returned for each, in the order in which they were done.
         RAISES (ELQError): If workers cannot be made, or end again and again.
         """
-        run = _Run(self._ray, make_worker, iter(jobs))
+        run = _Run(self._ray, make_worker, iter(jobs), self.count)
         try:
-            yield from run.results(self.count)
+            yield from run.results()
         finally:
             run.end()
 
@@ -166,20 +166,23 @@ class Cluster:
 class _Run:
     """Jobs, actors, and who has which."""
 
-    def __init__(self, ray: Any, make_worker: Any, jobs: Iterator[Any]) -> None:
+    def __init__(self, ray: Any, make_worker: Any, jobs: Iterator[Any], count: int) -> None:
         self._ray = ray
+        self._count = count
         self._class = ray.remote(num_cpus=1, max_restarts=0)(Actor)
         # sent once, however large
         self._make_worker = ray.put(make_worker)
         self._jobs = jobs
         self._are_more = True
         self._again: Deque[Any] = deque()
+        # how many actors have ended over a job, by its number; and before their first, one after the other
         self._ended: Dict[int, int] = {}
+        self._not_ready = 0
         self._tasks: Dict[Any, _Task] = {}
 
-    def results(self, count: int) -> Iterator[Any]:
+    def results(self) -> Iterator[Any]:
         """YIELDS (Any): What was done last."""
-        for _ in range(count):
+        for _ in range(self._count):
             self._start()
         seen = time.monotonic()
         while not self._is_finished():
@@ -220,6 +223,7 @@ class _Run:
         if task.job is _HELLO:
             self._tasks[task.actor.prepare.remote(self._make_worker)] = _Task(task.actor, _PREPARE)
             return []
+        self._not_ready = 0
         self._give(task.actor)
         return [result] if task.is_job else []
 
@@ -235,14 +239,15 @@ class _Run:
     def _replace(self, task: _Task, err: BaseException) -> None:
         """Put an actor in the place of one that has ended, and its job in front of the others."""
         self._kill(task.actor)
-        # without a job, what has ended it may end all
-        number = task.job.number if task.is_job else -1
-        self._ended[number] = self._ended.get(number, 0) + 1
-        if self._ended[number] >= TRIES:
-            job = f"with part {number}" if task.is_job else "before the first part"
-            raise ELQError(Errors.E226.format(tries=TRIES, job=job, problem=describe(err)))
         if task.is_job:
+            number = task.job.number
+            self._ended[number] = self._ended.get(number, 0) + 1
+            _check_ended(self._ended[number], TRIES, f"with part {number}", err)
             self._again.append(task.job)
+        else:
+            # a node takes all of its actors along
+            self._not_ready += 1
+            _check_ended(self._not_ready, TRIES * self._count, "before the first part", err)
         self._start()
 
     def _kill(self, actor: Any) -> None:
@@ -253,6 +258,15 @@ class _Run:
         """RETURNS (Dict[str, int]): How many CPUs are free, and how many there are."""
         resources = {"free": self._ray.available_resources(), "cpus": self._ray.cluster_resources()}
         return {key: int(own.get("CPU", 0)) for key, own in resources.items()}
+
+
+def _check_ended(count: int, limit: int, job: str, err: BaseException) -> None:
+    """Check that there is hope for another actor.
+
+    RAISES (ELQError): If as many have ended as may.
+    """
+    if count >= limit:
+        raise ELQError(Errors.E226.format(tries=count, job=job, problem=describe(err)))
 
 
 def _own_error(err: Any, *, is_job: bool) -> BaseException:
