@@ -142,7 +142,9 @@ class _Spread:
         jobs = (Shard(begin, *shards.take(begin)) for begin in begins)
         for begin in self._run(make_worker, jobs) if begins else ():
             name = part_name(begin, stamp, "npz")
-            self._adopt(shards, begin, name)
+            if not self._adopt(shards, begin, name):
+                problem = "it is not what a worker has written"
+                raise ELQError(Errors.E227.format(path=f"{self._parts.url}/{name}", problem=problem))
             yield from self._done(begin, name)
 
     def _stamp(self, shards: Shards) -> str:
@@ -155,6 +157,8 @@ class _Spread:
         found = from_npz(self._parts.read(name))
         wanted = shards.take(begin)[0]
         if found is None or not np.array_equal(found[0], wanted):
+            return False
+        if found[1].shape != (len(wanted), self._encoder.width):
             return False
         shards.put(begin, *found)
         return True

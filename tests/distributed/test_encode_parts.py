@@ -123,6 +123,21 @@ def test_a_part_with_other_rows_does_not_count(run, memory, catalogue_path, tmp_
     np.testing.assert_allclose(download("memory://out", tmp_path / "copy").vectors, whole, atol=1e-5)
 
 
+def test_vectors_of_another_width_do_not_count(run, memory, whole, tmp_path):
+    run("memory://out", stop_after=2)
+    first = min(Parts("memory://out/partial").names())
+    memory.pipe_file(f"/out/partial/{first}", to_npz(np.arange(3), np.ones((3, 5), dtype="float32")))
+    assert len(run("memory://out")) == 3
+    np.testing.assert_array_equal(download("memory://out", tmp_path / "copy").vectors, whole)
+
+
+def test_a_store_that_damages_what_is_written_is_an_error(run, memory, monkeypatch):
+    monkeypatch.setattr("spacy_elq.distributed.encode.to_npz", lambda rows, vectors: b"half")
+    with pytest.raises(ELQError, match=r"E227.*memory://out/partial/part-000000000000.*not what a worker"):
+        run("memory://out")
+    assert not memory.exists("/out/entities.db")
+
+
 def test_several_processes_without_ray_need_a_local_folder(run, memory):
     with pytest.raises(ELQError, match=r"E227.*memory://out.*--ray local -p 2"):
         run("memory://out", n_process=2)
