@@ -497,6 +497,44 @@ class Errors:
         '"spacy-elq[client]"'
     )
 
+    # Past one machine
+    E220 = (
+        "[spacy-elq E220] Ray is not installed. To install it, on every machine of the cluster: pip install "
+        "'spacy-elq[ray]'"
+    )
+    E221 = (
+        "[spacy-elq E221] No Ray cluster at {address} ({problem}). This machine must be one of its nodes, "
+        "and have its token (RAY_AUTH_TOKEN). To start a cluster: ray start --head --port 6379. For one that "
+        "ends with the work: --ray local"
+    )
+    E222 = (
+        "[spacy-elq E222] {count} actors need as many CPUs, the cluster has {cpus} ({nodes} nodes). Ask for "
+        "fewer with --n-process, or add a node: ray start --address HOST:PORT"
+    )
+    E223 = (
+        "[spacy-elq E223] {path} is not there on {host}, where a worker runs. Put it where all machines have "
+        "it under the same path, such as a shared folder. Catalogues, questions and outputs can be URLs that "
+        "all reach, such as s3://bucket/folder"
+    )
+    E224 = (
+        "[spacy-elq E224] A worker on the cluster cannot start: {problem}. Every machine needs the same "
+        "version of spacy-elq and the same files: pip install 'spacy-elq[ray]'"
+    )
+    E225 = (
+        "[spacy-elq E225] No actor could start for {seconds} seconds: {free} of {cpus} CPUs of the cluster "
+        "are free. Others use them, or a node was lost. What is finished is kept: the same command goes on "
+        "with it."
+    )
+    E226 = (
+        "[spacy-elq E226] {tries} workers ended one after the other, {job} ({problem}). Is there enough "
+        "memory for as many actors? Ask for fewer with --n-process, or for a smaller --batch-size. What is "
+        "finished is kept."
+    )
+    E227 = (
+        "[spacy-elq E227] {path} cannot be used: {problem}. Check the path, and that the package for its "
+        "kind is installed (for s3://: pip install s3fs)."
+    )
+
 
 class Warnings:
     """Message templates for what does not stop the work but should be known."""

@@ -16,7 +16,7 @@ LAYERS = [
     {"pipeline"},
     {"baselines", "published"},
     {"evaluation"},
-    {"serve"},
+    {"distributed", "serve"},
     {"cli"},
 ]
 # the same inside of each package
@@ -88,6 +88,7 @@ INSIDE = {
         {"app"},
         {"run"},
     ],
+    "distributed": [{"cluster", "parts"}, {"work"}, {"encode", "link"}],
     "cli": [{"_util"}, {"*"}],
 }
 # … but for these
@@ -99,8 +100,10 @@ NOT_ARRAYS = {"spacy", "spacy_transformers", "thinc", "torch", "transformers", "
 HOMES = {
     "faiss": {"index.backend"},
     "fastapi": {"serve.app"},
+    "fsspec": {"distributed.parts"},
     "httpx": {"client"},
     "prometheus_client": {"serve.metrics"},
+    "ray": {"distributed.cluster"},
     "onnx": {"model.onnx"},
     "onnxruntime": {"model.onnx"},
     "sqlite3": {"index.connections"},

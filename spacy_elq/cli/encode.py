@@ -1,5 +1,6 @@
 """`spacy elq encode`."""
 
+from functools import partial
 from pathlib import Path
 from typing import Optional
 
@@ -11,8 +12,12 @@ from ._util import command, print_next
 
 @command("encode")
 def encode_cli(
-    catalogue: Path = typer.Argument(..., help="The catalogue, entities.jsonl"),
-    output_path: Path = typer.Argument(..., help="Folder for the vectors"),
+    catalogue: str = typer.Argument(
+        ..., help="The catalogue, entities.jsonl: a file, or a URL such as s3://bucket/entities.jsonl"
+    ),
+    output_path: str = typer.Argument(
+        ..., help="Folder for the vectors, or a URL such as s3://bucket/vectors"
+    ),
     encoder: str = typer.Option(
         ..., "--encoder", "-e", help="Transformer: a local folder or the name of a model on the hub"
     ),
@@ -55,12 +60,19 @@ def encode_cli(
     batch_size: int = typer.Option(
         64, "--batch-size", "-b", min=1, help="Entities in one forward pass; does not change the vectors"
     ),
-    n_process: int = typer.Option(
-        1,
+    n_process: Optional[int] = typer.Option(
+        None,
         "--n-process",
         "-p",
         min=1,
-        help="Processes with one thread each; one per core is faster than one process with many threads",
+        help="Processes with one thread each; one per core is faster than one process with many threads. By "
+        "default 1, or with --ray one per CPU",
+    ),
+    ray: Optional[str] = typer.Option(
+        None,
+        "--ray",
+        help="Encode on a Ray cluster (pip install 'spacy-elq[ray]'): its address, HOST:PORT; auto for the one that "
+        "this machine is a node of; local for one that is started here and ends with the work",
     ),
     reuse: Optional[Path] = typer.Option(
         None,
@@ -79,17 +91,19 @@ def encode_cli(
     An encoder's recipe, the file elq_encoder.json in its folder, has the settings that suit it. Encoders made by
     `spacy elq fetch-encoder`, `spacy elq import` and the training of `elq_pairs` have one.
     """
-    from ..index import encode_catalogue
+    from ..distributed.encode import encode_parts
     from ..model.entity_encoder import EntityEncoder
     from ..model.fetch import is_hub_name
 
     if is_hub_name(encoder):
         msg.info(f"{encoder} is not a local folder: loading it from the Hugging Face hub")
-    vectors = encode_catalogue(
+    vectors = encode_parts(
         catalogue,
         output_path,
-        EntityEncoder(
-            encoder,
+        partial(
+            EntityEncoder,
+            # workers have another current folder
+            str(Path(encoder).absolute()) if Path(encoder).exists() else encoder,
             pooling=pooling,
             max_length=max_length,
             aliases=aliases,
@@ -100,7 +114,8 @@ def encode_cli(
         batch_size=batch_size,
         reuse=reuse,
         n_process=n_process,
+        ray=ray,
         progress=True,
     )
-    msg.good(f"{output_path}: {len(vectors)} entities, vectors of width {vectors.width}")
+    msg.good(f"{output_path}: {vectors.entities} entities, vectors of width {vectors.width}")
     print_next(f"python -m spacy elq index {output_path} INDEX")

@@ -2,10 +2,11 @@
 
 import io
 import multiprocessing
+import re
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple, Union
 
 import numpy as np
 from tqdm import tqdm
@@ -26,8 +27,12 @@ _MARK_TEXT = (
     "Unfinished work of `spacy elq encode`: the same command goes on with it and removes it at the end.\n"
 )
 _WORK_FILES = (DATABASE, *(f"{DATABASE}{end}" for end in SQLITE_ENDS), VECTORS, MARK)
+# a part that a worker on another machine has made, and one that is not complete
+PART = re.compile(r"part-\d{12}-[0-9a-f]{16}\.(?:npz|jsonl)(\.[0-9a-f]{8})?")
+# encodes shards, wherever that is: given all of them and the missing, it says which is done
+Spread = Callable[["Shards", List[int]], Iterator[int]]
 # what a process of `encode_catalogue(n_process=...)` works on
-_own_shards: Optional["_Shards"] = None
+_own_shards: Optional["Shards"] = None
 
 
 def encode_catalogue(
@@ -39,6 +44,7 @@ def encode_catalogue(
     shard_size: int = 2048,
     reuse: Union[str, Path, None] = None,
     n_process: int = 1,
+    spread: Optional[Spread] = None,
     progress: bool = False,
 ) -> EntityIndex:
     """Encode every entity of a catalogue.
@@ -56,6 +62,7 @@ def encode_catalogue(
     reuse (Union[str, Path, None]): Vectors or an index made with this encoder: entities with the same texts
         are not encoded again.
     n_process (int): Processes with one thread each, which is faster than one process with as many threads.
+    spread (Optional[Spread]): What encodes the missing shards, instead of processes of this machine.
     RETURNS (EntityIndex): The encoded catalogue, not searchable yet.
     """
     output = Path(output).absolute()
@@ -65,14 +72,14 @@ def encode_catalogue(
         known.check_encoder(encoder)
     with maintaining(output):
         work = _prepare(Path(catalogue), output / PARTIAL, encoder, shard_size)
-        shards = _Shards(work.path.parent, encoder, known, batch_size=batch_size, shard_size=shard_size)
+        shards = Shards(work.path.parent, encoder, known, batch_size=batch_size, shard_size=shard_size)
         done = set(work.shards())
         missing = [begin for begin in range(0, shards.count, shard_size) if begin not in done]
         first = shards.count - sum(map(shards.size, missing))
         with tqdm(
             total=shards.count, initial=first, desc="Encode", unit=" entities", disable=not progress
         ) as bar:
-            for begin in _encode_all(shards, missing, n_process):
+            for begin in (spread or partial(_encode_all, n_process=n_process))(shards, missing):
                 shards.vectors.flush()
                 work.add_shard(begin)
                 bar.update(shards.size(begin))
@@ -82,12 +89,17 @@ def encode_catalogue(
     return EntityIndex.open(output)
 
 
-class _Shards:
+class Shards:
     """The entities of a catalogue, their vectors on disk, and what encodes them, shard by shard."""
 
     def __init__(
         self, work: Path, encoder: Encoder, known: Optional[EntityIndex], *, batch_size: int, shard_size: int
     ) -> None:
+        """Open the files.
+
+        work (Path): The folder of unfinished work.
+        known (Optional[EntityIndex]): What has vectors already.
+        """
         self._arguments = (work, encoder, known)
         self._settings: Dict[str, Any] = {"batch_size": batch_size, "shard_size": shard_size}
         self._database = Database(work / DATABASE)
@@ -96,7 +108,7 @@ class _Shards:
 
     def __reduce__(self) -> Any:
         """Another process opens the same files."""
-        return partial(_Shards, **self._settings), self._arguments
+        return partial(Shards, **self._settings), self._arguments
 
     def size(self, begin: int) -> int:
         """RETURNS (int): The entities of the shard that begins there."""
@@ -104,20 +116,41 @@ class _Shards:
 
     def encode(self, begin: int) -> int:
         """Encode a shard. RETURNS (int): Where it begins."""
-        _, encoder, known = self._arguments
+        _, encoder, _ = self._arguments
+        rows, entities = self.take(begin)
+        if entities:
+            self.put(begin, rows, encoder.encode(entities, batch_size=self._settings["batch_size"]))
+        return begin
+
+    def take(self, begin: int) -> Tuple[Array, List[Entity]]:
+        """Copy the vectors of a shard that are known.
+
+        RETURNS (Tuple[Array, List[Entity]]): The rows that are to be encoded, and their entities.
+        """
+        _, _, known = self._arguments
         end = begin + self.size(begin)
         entities = self._database.get_all(range(begin, end))
         fresh = np.ones(len(entities), dtype=bool)
         if known is not None:
             fresh = _copy_known(entities, known, self.vectors[begin:end])
-        changed = [entity for entity, is_fresh in zip(entities, fresh, strict=True) if is_fresh]
-        if changed:
-            encoded = encoder.encode(changed, batch_size=self._settings["batch_size"])
-            self.vectors[begin:end][fresh] = encoded
-        return begin
+        rows = np.flatnonzero(fresh)
+        return rows, [entities[row] for row in rows]
+
+    def put(self, begin: int, rows: Array, vectors: Array) -> None:
+        """Store vectors of a shard.
+
+        rows (Array): (entities,) their rows in the shard.
+        vectors (Array): (entities, width).
+        """
+        self.vectors[begin + rows] = vectors
+
+    @property
+    def plan(self) -> List[Any]:
+        """RETURNS (List[Any]): What decides what is in a shard: entities, encoder and size."""
+        return _plan(self._database)
 
 
-def _encode_all(shards: _Shards, begins: List[int], n_process: int) -> Iterator[int]:
+def _encode_all(shards: Shards, begins: List[int], n_process: int) -> Iterator[int]:
     """YIELDS (int): Where the shard begins that was encoded last."""
     if n_process == 1 or len(begins) < 2:
         yield from map(shards.encode, begins)
@@ -126,7 +159,7 @@ def _encode_all(shards: _Shards, begins: List[int], n_process: int) -> Iterator[
         yield from pool.imap_unordered(_encode_shard, begins)
 
 
-def _begin_work(shards: _Shards) -> None:
+def _begin_work(shards: Shards) -> None:
     """Make a process ready for `_encode_shard`."""
     global _own_shards
     set_threads(1)
@@ -201,7 +234,7 @@ def _check_work(folder: Path) -> None:
     if folder.is_symlink() or folder.is_file():
         raise ELQError(Errors.E191.format(path=folder, problem="is a link or a file, expected a folder"))
     found = sorted(folder.iterdir()) if folder.exists() else []
-    others = [path.name for path in found if path.name not in _WORK_FILES or not _is_plain(path)]
+    others = [path.name for path in found if not _is_own(path)]
     if others:
         problem = f"has other files than an unfinished encoding ({', '.join(others[:3])})"
         raise ELQError(Errors.E191.format(path=folder, problem=problem))
@@ -216,13 +249,16 @@ def _mark(folder: Path) -> None:
         (folder / MARK).write_text(_MARK_TEXT, encoding="utf8")
 
 
-def _is_plain(path: Path) -> bool:
-    return path.is_file() and not path.is_symlink()
+def _is_own(path: Path) -> bool:
+    """RETURNS (bool): Whether a file of unfinished work can be ours."""
+    is_plain = path.is_file() and not path.is_symlink()
+    return is_plain and (path.name in _WORK_FILES or bool(PART.fullmatch(path.name)))
 
 
 def _remove_work(folder: Path) -> None:
     """Remove a folder of unfinished work. Files that somebody has put into it meanwhile stay."""
-    for name in _WORK_FILES:
+    parts = sorted(path.name for path in folder.glob("part-*") if PART.fullmatch(path.name))
+    for name in (*parts, *_WORK_FILES):
         if (folder / name).exists():
             (folder / name).unlink()
     with suppress(OSError):
