@@ -521,10 +521,10 @@ class Errors:
         "check INDEX` says whether what is there fits the index."
     )
     E234 = (
-        "[spacy-elq E234] Cannot use {found} as the address of Milvus. With --backend milvus, expected "
-        "--uri http://HOST:PORT or https://HOST:PORT, or a path that ends in .db for Milvus Lite, in a "
-        "folder that is there; without it, no --uri and no --timeout. Put a token, or user:password, into "
-        "the environment variable {token}."
+        "[spacy-elq E234] No address of Milvus: {problem}. With --backend milvus, expected --uri "
+        "http://HOST:PORT or https://HOST:PORT, or a path that ends in .db for Milvus Lite, in a folder that "
+        "is there; without it, neither --uri nor --timeout. A token, or user:password, goes into the "
+        "environment variable {token}."
     )
     E235 = (
         "[spacy-elq E235] Milvus Lite cannot open {uri} for the index {path}: milvus-lite is not "

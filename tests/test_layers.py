@@ -100,7 +100,6 @@ HOMES = {
     "faiss": {"index.backend"},
     "fastapi": {"serve.app"},
     "httpx": {"client"},
-    "grpc": {"index.milvus"},
     "milvus_lite": {"index.milvus"},
     "prometheus_client": {"serve.metrics"},
     "onnx": {"model.onnx"},

@@ -104,7 +104,7 @@ def build_index(
         if backend == MILVUS or (backend is None and (uri is not None or is_remote(known))):
             plan.build_collection(work, files, uri=uri, timeout=timeout)
         elif uri is not None or timeout is not None:
-            raise ELQError(Errors.E234.format(found=uri or timeout, token=TOKEN))
+            raise ELQError(Errors.E234.format(problem="--backend is not milvus", token=TOKEN))
         else:
             plan.build_files(work, files)
         _copy_encoder(folder, output)
@@ -198,7 +198,7 @@ class _Plan:
             check_uri(uri)
             return place_uri(uri, self.output)
         if not is_remote(self.known):
-            raise ELQError(Errors.E234.format(found="no --uri", token=TOKEN))
+            raise ELQError(Errors.E234.format(problem="there is no --uri", token=TOKEN))
         before = self.known["uri"]
         return place_uri(os.path.normpath(self.folder / before), self.output) if is_lite(before) else before
 

@@ -67,22 +67,23 @@ def _check_collection(database: Database) -> List[Damage]:
     folder = database.path.parent
     while True:
         with database.reading():
-            state, expected = database.counters(), count_expected(database)
+            state, (least, most) = database.counters(), count_expected(database)
             collection = open_collection(database)
         try:
             found = collection.count()
         except ELQError as err:
-            return [Damage(collection.name, str(err), "see the message")]
+            refill = f"python -m spacy elq index VECTORS {folder} --backend milvus --uri {collection.uri}"
+            return [Damage(collection.name, str(err), f"start Milvus with its data, or {refill}")]
         finally:
             collection.close()
-        if found == expected:
+        if least <= found <= most:
             return []
         if database.counters() == state:
             remedy = (
                 f"python -m spacy elq compact {folder} --force sends the last changes again; if that does "
                 "not help, index the vectors again"
             )
-            return [Damage(collection.name, f"has {found} entities instead of {expected}", remedy)]
+            return [Damage(collection.name, f"has {found} entities instead of {most}", remedy)]
 
 
 def _check_parts(database: Database) -> List[str]:

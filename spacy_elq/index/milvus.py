@@ -9,10 +9,10 @@ import secrets
 import threading
 import time
 import weakref
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -39,7 +39,16 @@ MOST, _ANSWER = 16_384, 16_000_000
 # the most values of an array field of Milvus
 MOST_TAGS = 4096
 _STAMP = "spacy_elq"
+_NOT_FOUND = 100
 _LOOK_AGAIN = 0.2
+# the least seconds for Milvus to write down what it was sent, when an index is built
+_FLUSH = 600.0
+# codes of a server that is starting: not ready, too much to do, not loaded, no channel, segment or node; and what
+# it says where it has no code for that
+_PASSING = {1, 2, 8, 101, 103, 400, 401, 500, 501, 503, 600, 601, 901, 902, 903, 904}
+_PASSING_TEXTS = ("not loaded", "not fully loaded", "not ready", "not available", "no available", "offline")
+# what pymilvus says in plain text when there is no answer, without a code of its own
+_LOST = ("Fail connecting to server", "Retry timeout", "Retry run out", "closed channel", "DEADLINE_EXCEEDED")
 _collections: "weakref.WeakSet[Collection]" = weakref.WeakSet()
 _forking = threading.RLock()
 _held: List["Collection"] = []
@@ -126,10 +135,11 @@ def check_uri(uri: str) -> None:
     RAISES (ELQError): If it is no address, or has a password, which would be stored in the index.
     """
     parts = urlsplit(uri)
+    if parts.username:
+        raise ELQError(Errors.E234.format(problem="there is a password in the address", token=TOKEN))
     is_server = parts.scheme in ("http", "https", "tcp") and bool(parts.hostname)
-    if parts.username or not (is_server or (is_lite(uri) and not parts.scheme)):
-        shown = uri.replace(f"{parts.username}:{parts.password}@", "…@") if parts.username else uri
-        raise ELQError(Errors.E234.format(found=shown, token=TOKEN))
+    if not is_server and (parts.scheme or not is_lite(uri)):
+        raise ELQError(Errors.E234.format(problem=f"{uri!r} is none", token=TOKEN))
 
 
 def is_lite(uri: str) -> bool:
@@ -191,6 +201,8 @@ class Collection:
         self._settings, self._folder, self._stamp = dict(settings), folder, dict(stamp)
         self._timeout = float(settings["timeout"])
         self._client: Any = None
+        # one that is being made, or removed, is not
+        self._is_checked = False
         self.lock = threading.RLock()
         with _forking:
             _watch()
@@ -219,19 +231,16 @@ class Collection:
         ids = np.full((len(queries), k), -1, dtype="int64")
         vectors = np.zeros((len(queries), k, self.width), dtype="float32")
         for begin in range(0, len(queries), at_once):
-            part = np.ascontiguousarray(queries[begin : begin + at_once], dtype="float32")
-            with self._connected() as client:
-                found = client.search(
-                    self.name,
-                    data=list(part),
-                    anns_field="vector",
-                    limit=k,
-                    filter=describe_filter(chosen),
-                    search_params={"metric_type": "IP", "params": self._search_params(k)},
-                    output_fields=["vector"],
-                    timeout=self._timeout,
-                    **_consistency(seen),
-                )
+            found = self._ask(
+                "search",
+                data=list(np.ascontiguousarray(queries[begin : begin + at_once], dtype="float32")),
+                anns_field="vector",
+                limit=k,
+                filter=describe_filter(chosen),
+                search_params={"metric_type": "IP", "params": self._search_params(k)},
+                output_fields=["vector"],
+                **_consistency(seen),
+            )
             for row, hits in enumerate(found, start=begin):
                 ids[row, : len(hits)] = [hit["id"] for hit in hits]
                 if hits:
@@ -254,14 +263,12 @@ class Collection:
         at_once = max(1, min(MOST, _ANSWER // (4 * self.width + 16)))
         for begin in range(0, len(wanted), at_once):
             part = wanted[begin : begin + at_once]
-            with self._connected() as client:
-                found = client.query(
-                    self.name,
-                    filter=f"id in {part.tolist()}",
-                    output_fields=["id", "vector"],
-                    timeout=self._timeout,
-                    **_consistency(seen),
-                )
+            found = self._ask(
+                "query",
+                filter=f"id in {part.tolist()}",
+                output_fields=["id", "vector"],
+                **_consistency(seen),
+            )
             if found:
                 rows = begin + np.searchsorted(part, [record["id"] for record in found])
                 vectors[rows] = [record["vector"] for record in found]
@@ -283,8 +290,7 @@ class Collection:
             for id_, vector, label, own in zip(*columns, strict=True)
         ]
         for begin in range(0, len(rows), at_once):
-            with self._connected() as client:
-                client.upsert(self.name, rows[begin : begin + at_once], timeout=self._timeout)
+            self._ask("upsert", data=rows[begin : begin + at_once])
         return self._written()
 
     def delete(self, positions: Array) -> int:
@@ -293,27 +299,22 @@ class Collection:
         RETURNS (int): As `upsert`.
         """
         for begin in range(0, len(positions), MOST):
-            with self._connected() as client:
-                part = positions[begin : begin + MOST].tolist()
-                client.delete(self.name, filter=f"id in {part}", timeout=self._timeout)
+            self._ask("delete", filter=f"id in {positions[begin : begin + MOST].tolist()}")
         return self._written()
 
     def _written(self) -> int:
-        with self._connected() as client:
-            handler = client._get_connection()
-            found = _import().client.ts_utils.get_collection_ts(self.name, handler.server_address)
-        return int(found or 0)
+        """RETURNS (int): When the last change was made, on the clock of the server, as pymilvus remembers it;
+        0 for Milvus Lite, which has no such clock.
+        """
+        with self.lock:
+            if self._client is None:
+                return 0
+            address, database = self._client._get_connection().server_address, self._client._config.db_name
+        return int(_import().client.ts_utils.get_collection_ts(self.name, address, database) or 0)
 
     def count(self) -> int:
         """RETURNS (int): How many entities the collection has at this moment."""
-        with self._connected() as client:
-            counts = client.query(
-                self.name,
-                filter="",
-                output_fields=["count(*)"],
-                timeout=self._timeout,
-                consistency_level="Strong",
-            )
+        counts = self._ask("query", filter="", output_fields=["count(*)"], consistency_level="Strong")
         return int(counts[0]["count(*)"])
 
     # ------------------------------------------------------------------ the whole
@@ -329,49 +330,44 @@ class Collection:
         schema.add_field("vector", kinds.FLOAT_VECTOR, dim=self.width)
         schema.add_field("label", kinds.INT64)
         schema.add_field("tags", kinds.ARRAY, element_type=kinds.INT64, max_capacity=MOST_TAGS)
-        with self._connected(is_new=True) as client:
-            client.create_collection(
-                self.name,
-                schema=schema,
-                properties={_STAMP: json.dumps(self._stamp, sort_keys=True)},
-                consistency_level="Strong",
-                timeout=self._timeout,
-            )
+        self._is_checked = True
+        self._ask(
+            "create_collection",
+            schema=schema,
+            properties={_STAMP: json.dumps(self._stamp, sort_keys=True)},
+            consistency_level="Strong",
+        )
 
     def finish(self) -> None:
         """Build the index of a collection that was filled, and make it ready for searches. That takes as long
         as it takes; but each question how far it is gets an answer in time.
         """
         settings = self._settings
+        index = _import().MilvusClient.prepare_index_params()
         params = {key: settings[key] for key in ("M", "efConstruction", "nlist") if key in settings}
-        with self._connected(is_new=True) as client:
-            client.flush(self.name, timeout=max(self._timeout, 600.0))
-            index = client.prepare_index_params()
-            index.add_index("vector", index_type=settings["factory"], metric_type="IP", params=params)
-            client.create_index(self.name, index, timeout=self._timeout, sync=False)
+        index.add_index("vector", index_type=settings["factory"], metric_type="IP", params=params)
+        self._ask("flush", timeout=max(self._timeout, _FLUSH))
+        self._ask("create_index", index_params=index, sync=False)
         self._wait(self._is_built)
-        with self._connected(is_new=True) as client:
-            client.load_collection(self.name, timeout=self._timeout, _async=True)
+        self._ask("load_collection", _async=True)
         self._wait(self._is_loaded)
         # Milvus Lite says so before it is
         self._wait(self._is_built)
 
     def drop(self) -> None:
         """Remove the collection, if it is there."""
-        with self._connected(is_new=True) as client:
-            client.drop_collection(self.name, timeout=self._timeout)
+        self._is_checked = True
+        self._ask("drop_collection")
 
     def _is_built(self) -> bool:
-        with self._connected(is_new=True) as client:
-            state = client.describe_index(self.name, "vector", timeout=self._timeout) or {}
-        if str(state.get("state")) == "Failed":
-            raise ELQError(Errors.E233.format(uri=self.uri, problem=state.get("index_state_fail_reason")))
-        return not int(state.get("pending_index_rows") or 0) and str(state.get("state")) != "InProgress"
+        state = self._ask("describe_index", index_name="vector") or {}
+        if state.get("state") == "Failed":
+            problem = state.get("index_state_fail_reason") or "the index could not be built"
+            raise ELQError(Errors.E233.format(uri=self.uri, problem=problem))
+        return not int(state.get("pending_index_rows") or 0) and state.get("state") != "InProgress"
 
     def _is_loaded(self) -> bool:
-        with self._connected(is_new=True) as client:
-            state = client.get_load_state(self.name, timeout=self._timeout)
-        return "Loaded" in str(state.get("state")) and "Not" not in str(state.get("state"))
+        return self._ask("get_load_state")["state"].name == "Loaded"
 
     def _wait(self, is_ready: Callable[[], bool], *, seconds: float = float("inf")) -> None:
         end = time.monotonic() + seconds
@@ -390,26 +386,42 @@ class Collection:
                 with suppress(Exception):
                     client.close()
 
-    @contextmanager
-    def _connected(self, *, is_new: bool = False) -> Iterator[Any]:
-        """Use the client of this process. A collection is checked when it is first used: it must be there,
-        and be that of the index.
+    def _ask(self, what: str, **arguments: Any) -> Any:
+        """Ask Milvus something about the collection; again, for as long as it has to answer, while it says that
+        it is starting.
 
-        is_new (bool): Whether the collection is being made, or removed.
+        what (str): A method of its client.
+        RAISES (ELQError): With what to do about it. After that, a new connection is made: the server may be
+            another one.
         """
-        with self.lock, self._translating():
-            if self._client is None:
-                self._client = self._connect()
-                if not is_new:
-                    self._check()
-            yield self._client
+        end = time.monotonic() + self._timeout
+        while True:
+            try:
+                with self.lock:
+                    client = self._connect()
+                    return getattr(client, what)(self.name, **{"timeout": self._timeout, **arguments})
+            except ELQError:
+                self.close()
+                raise
+            except Exception as err:
+                self.close()
+                if not _is_passing(err) or time.monotonic() > end:
+                    raise self._explain(err) from None
+            time.sleep(_LOOK_AGAIN)
 
     def _connect(self) -> Any:
-        if is_lite(self.uri) and not Path(self.uri).parent.is_dir():
-            raise ELQError(Errors.E234.format(found=self.uri, token=TOKEN))
-        return _import().MilvusClient(
-            self.uri, token=os.environ.get(TOKEN, ""), timeout=self._timeout, dedicated=True
-        )
+        """RETURNS (Any): The client of this process. A collection is checked when it is first used: it must be
+        there, and be that of the index.
+        """
+        if self._client is None:
+            if is_lite(self.uri) and not Path(self.uri).parent.is_dir():
+                raise ELQError(Errors.E234.format(problem=f"there is no folder for {self.uri}", token=TOKEN))
+            token = os.environ.get(TOKEN, "")
+            client = _import().MilvusClient
+            self._client = client(self.uri, token=token, timeout=self._timeout, dedicated=True)
+            if not self._is_checked:
+                self._check()
+        return self._client
 
     def _check(self) -> None:
         """Compare the collection with the index, and see to it that it can be searched."""
@@ -417,48 +429,27 @@ class Collection:
         width = next((x["params"]["dim"] for x in found["fields"] if x["name"] == "vector"), 0)
         places = {"name": self.name, "uri": self.uri, "path": self._folder}
         if int(width) != self.width:
-            raise self._refuse(Errors.E231.format(found=width, expected=self.width, **places))
+            raise ELQError(Errors.E231.format(found=width, expected=self.width, **places))
         stamp = _read_stamp(found.get("properties") or {})
         if stamp != self._stamp:
             differing = [key for key in self._stamp if stamp.get(key) != self._stamp[key]]
             shown = "; ".join(f"{x}: {stamp.get(x)} there, {self._stamp[x]} expected" for x in differing)
-            raise self._refuse(Errors.E232.format(difference=shown, **places))
+            raise ELQError(Errors.E232.format(difference=shown, **places))
         if not self._is_loaded():
-            self._client.load_collection(self.name, timeout=self._timeout, _async=True)
+            self._ask("load_collection", _async=True)
             self._wait(self._is_loaded, seconds=self._timeout)
 
-    def _refuse(self, message: str) -> ELQError:
-        self.close()
-        return ELQError(message)
-
-    @contextmanager
-    def _translating(self) -> Iterator[None]:
-        """Turn what pymilvus raises into an error that says what to do. After that, a new connection is made:
-        the server may be another one.
-        """
-        try:
-            yield
-        except ELQError:
-            self.close()
-            raise
-        except Exception as err:
-            self.close()
-            raise self._explain(err) from None
-
     def _explain(self, err: Exception) -> Exception:
-        milvus = _import()
+        """RETURNS (Exception): What to tell the user instead of what pymilvus raised."""
+        milvus, problem = _import(), _first_line(err)
         code = getattr(err, "code", None)
-        problem = _first_line(err)
         if isinstance(err, milvus.exceptions.ConnectionConfigException) and is_lite(self.uri):
             return ELQError(Errors.E235.format(uri=self.uri, path=self._folder))
-        if code == milvus.exceptions.ErrorCode.COLLECTION_NOT_FOUND or "collection not found" in problem:
+        if code == _NOT_FOUND:
             return ELQError(Errors.E230.format(name=self.name, uri=self.uri, path=self._folder))
-        if not isinstance(err, milvus.MilvusException):
-            status = code() if callable(code) else None
-            return self._unreachable(problem) if status is not None else err
-        is_lost = not isinstance(code, int) or any(x in problem for x in _LOST)
-        if is_lost:
-            return self._unreachable(problem)
+        # what comes from gRPC has a method, or a status, where Milvus has a number
+        if not isinstance(code, int) or _is_passing(err) or any(text in problem for text in _LOST):
+            return err if code is None else self._unreachable(problem)
         return ELQError(Errors.E233.format(uri=self.uri, problem=problem))
 
     def _unreachable(self, problem: str) -> Unreachable:
@@ -466,8 +457,12 @@ class Collection:
         return Unreachable(Errors.E228.format(problem=problem, **places))
 
 
-# what pymilvus says in plain text when there is no answer, without a code of its own
-_LOST = ("Fail connecting to server", "Retry timeout", "Retry run out", "closed channel", "DEADLINE_EXCEEDED")
+def _is_passing(err: Exception) -> bool:
+    """RETURNS (bool): Whether Milvus says that it cannot answer yet."""
+    code = getattr(err, "code", None)
+    if not isinstance(code, int) or code == _NOT_FOUND:
+        return False
+    return code in _PASSING or any(text in str(err) for text in _PASSING_TEXTS)
 
 
 def check_tags(entities: Iterable[Entity]) -> None:

@@ -5,7 +5,7 @@ truth: a change is made there first, and then sent; a search adds what has not b
 import json
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, Optional
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 
 import numpy as np
 from filelock import FileLock, Timeout
@@ -153,8 +153,11 @@ def _is_dropped(settings: Mapping[str, Any], folder: Path) -> bool:
     return True
 
 
-def count_expected(database: Database) -> int:
-    """RETURNS (int): How many entities the collection of an index must have, in the state that is read."""
-    synced = database.get_meta("synced")
-    live = database.all_positions()
-    return int((live < synced["next"]).sum())
+def count_expected(database: Database) -> Tuple[int, int]:
+    """RETURNS (Tuple[int, int]): How many entities the collection of an index has at least and at most, in the
+    state that is read: whoever sends changes may have been killed before that was noted.
+    """
+    synced, live = database.get_meta("synced"), database.all_positions()
+    least = int((live < synced["next"]).sum())
+    unsent = len(live) - least + len(database.read_removed(after=synced["version"]))
+    return least, least + unsent

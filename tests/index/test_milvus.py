@@ -58,9 +58,10 @@ def index(vectors, uri):
 
 
 @pytest.fixture
-def client(index):
-    with Collection(index.meta["backend"], index.path, index.stamp)._connected() as client:
-        return client
+def client(index, uri):
+    client = milvus._import().MilvusClient(uri, dedicated=True)
+    yield client
+    client.close()
 
 
 def name_of(index):
@@ -114,7 +115,7 @@ def test_plan(installed):
 
 
 def test_plan_refuses(installed):
-    with pytest.raises(ELQError, match=r"E236.*'HNSW32', expected one of FLAT, HNSW"):
+    with pytest.raises(ELQError, match=r"E236.*'HNSW32'.*expected one of FLAT, HNSW"):
         plan(kind="HNSW32")
     with pytest.raises(ELQError, match=r"E081.*nprobe"):
         plan(widths={"nprobe": 4})
@@ -317,19 +318,43 @@ def test_another_width_is_refused(index):
         EntityIndex.open(index.path).search(np.zeros((1, 16), dtype="float32"), 3)
 
 
-def test_refusal_of_milvus_is_passed_on(index, client):
-    client.release_collection(name_of(index))
-    with (
-        pytest.raises(ELQError, match="E233"),
-        Collection(index.meta["backend"], index.path, index.stamp)._connected() as connected,
-    ):
-        connected.search(name_of(index), data=[[1.0]], anns_field="vector", limit=1)
-
-
-def test_what_is_not_of_milvus_is_raised_as_it_is(index):
+def test_refusal_of_milvus_is_passed_on(index):
     collection = Collection(index.meta["backend"], index.path, index.stamp)
-    with pytest.raises(ZeroDivisionError), collection._connected():
-        raise ZeroDivisionError
+    with pytest.raises(ELQError, match="E233"):
+        collection._ask("search", data=[[1.0]], anns_field="vector", limit=1)
+    collection.close()
+
+
+def test_what_is_not_of_milvus_is_raised_as_it_is(index, monkeypatch):
+    collection = Collection(index.meta["backend"], index.path, index.stamp)
+    monkeypatch.setattr(Collection, "_check", lambda self: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        collection.count()
+
+
+def test_server_that_is_starting_is_asked_again(index, monkeypatch):
+    """As long as it has for an answer; then it is one that does not answer."""
+    collection = Collection({**index.meta["backend"], "timeout": 1.0}, index.path, index.stamp)
+    raised = milvus._import().MilvusException
+    left = [raised(code=101, message="not loaded"), raised(code=503, message="no channel")]
+
+    def check(self):
+        if left:
+            raise left.pop()
+
+    monkeypatch.setattr(Collection, "_check", check)
+    assert collection.count() == 10
+    left += [raised(code=1, message="not ready")] * 1000
+    collection.close()
+    with pytest.raises(milvus.Unreachable, match=r"E228.*not ready"):
+        collection.count()
+    assert left
+
+
+def test_collection_that_is_not_loaded_is_loaded(index, client):
+    index.close()
+    client.release_collection(name_of(index))
+    assert index.search(QUERIES, 3)[0].shape == (9, 3)
 
 
 @pytest.mark.parametrize(

@@ -102,6 +102,7 @@ def test_what_was_sent_is_found_at_once(pair):
         index.add([entity], Texts())
         with index.reading() as view:
             assert view.first_unsent == view.counters.next
+            assert view.written > 0
         found, _ = index.search(Texts().encode([entity], batch_size=1), 1, within={"ids": [entity.id]})
         assert index.entity(int(found[0, 0])).id == entity.id
         everybody, _ = index.search(QUERIES[:1], 11)

@@ -1,5 +1,5 @@
-"""Link the same questions with FAISS and with Milvus, into `results/milvus.json`: links and scores must be equal,
-unless one of them found other candidates.
+"""Link the same questions with FAISS and with Milvus, into `results/milvus.json`: links and scores must be
+equal, unless one of them found other candidates.
 """
 
 from pathlib import Path
