@@ -517,13 +517,13 @@ class Errors:
         "Fill one for this index: python -m spacy elq index VECTORS {path} --backend milvus --uri {uri}"
     )
     E233 = (
-        "[spacy-elq E233] Milvus at {uri} refused: {problem}. Look into its log; `python -m spacy elq "
-        "check INDEX` says whether what is there fits the index."
+        "[spacy-elq E233] Milvus at {uri} cannot do what it was asked: {problem}. Look into its log; "
+        "`python -m spacy elq check INDEX` says whether what is there fits the index."
     )
     E234 = (
         "[spacy-elq E234] No address of Milvus: {problem}. With --backend milvus, expected --uri "
-        "http://HOST:PORT or https://HOST:PORT, or a path that ends in .db for Milvus Lite, in a folder that "
-        "is there; without it, neither --uri nor --timeout. A token, or user:password, goes into the "
+        "http://HOST:PORT or https://HOST:PORT, or a path that ends in .db for Milvus Lite, in a folder "
+        "that is there; without it, neither --uri nor --timeout. A token, or user:password, goes into the "
         "environment variable {token}."
     )
     E235 = (

@@ -48,7 +48,7 @@ from .milvus import (
     place_uri,
     plan_collection,
 )
-from .sync import drop_collections, fill_collection, read_stamp
+from .sync import count_expected, drop_collections, fill_collection, read_stamp
 from .vectors import DTYPES, Vectors, write_vectors
 
 # how often the files of an index may be replaced while they are copied
@@ -226,9 +226,12 @@ class _Plan:
         positions = np.setdiff1d(np.arange(base["next"]), gaps, assume_unique=True)
         shape = (len(positions), self.known["width"])
         check_disk(self.output, 4 * shape[0] * shape[1])
-        path = self.output / f"{WORK}.vectors"
+        path, (least, most) = self.output / f"{WORK}.vectors", count_expected(work)
         parts = (collection.take(positions[i : i + _ROWS], seen=seen) for i in range(0, shape[0], _ROWS))
         try:
+            if not least <= (found := collection.count()) <= most:
+                problem = f"{collection.name} has {found} entities instead of {most}"
+                raise ELQError(Errors.E233.format(uri=collection.uri, problem=problem))
             write_vectors(path, shape, parts, dtype="float32")
         finally:
             collection.close()

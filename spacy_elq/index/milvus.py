@@ -43,8 +43,8 @@ _NOT_FOUND = 100
 _LOOK_AGAIN = 0.2
 # the least seconds for Milvus to write down what it was sent, when an index is built
 _FLUSH = 600.0
-# codes of a server that is starting: not ready, too much to do, not loaded, no channel, segment or node; and what
-# it says where it has no code for that
+# codes of a server that is starting: not ready, too much to do, not loaded, no channel, segment or node; and
+# what it says where it has no code for that
 _PASSING = {1, 2, 8, 101, 103, 400, 401, 500, 501, 503, 600, 601, 901, 902, 903, 904}
 _PASSING_TEXTS = ("not loaded", "not fully loaded", "not ready", "not available", "no available", "offline")
 # what pymilvus says in plain text when there is no answer, without a code of its own
@@ -307,10 +307,9 @@ class Collection:
         0 for Milvus Lite, which has no such clock.
         """
         with self.lock:
-            if self._client is None:
-                return 0
-            address, database = self._client._get_connection().server_address, self._client._config.db_name
-        return int(_import().client.ts_utils.get_collection_ts(self.name, address, database) or 0)
+            client = self._connect()
+            place = client._get_connection().server_address, client._config.db_name
+        return int(_import().client.ts_utils.get_collection_ts(self.name, *place) or 0)
 
     def count(self) -> int:
         """RETURNS (int): How many entities the collection has at this moment."""
@@ -357,7 +356,8 @@ class Collection:
     def drop(self) -> None:
         """Remove the collection, if it is there."""
         self._is_checked = True
-        self._ask("drop_collection")
+        if self._ask("has_collection"):
+            self._ask("drop_collection")
 
     def _is_built(self) -> bool:
         state = self._ask("describe_index", index_name="vector") or {}
@@ -369,11 +369,8 @@ class Collection:
     def _is_loaded(self) -> bool:
         return self._ask("get_load_state")["state"].name == "Loaded"
 
-    def _wait(self, is_ready: Callable[[], bool], *, seconds: float = float("inf")) -> None:
-        end = time.monotonic() + seconds
+    def _wait(self, is_ready: Callable[[], bool]) -> None:
         while not is_ready():
-            if time.monotonic() > end:
-                raise self._unreachable("the collection is still being loaded")
             time.sleep(_LOOK_AGAIN)
 
     # ------------------------------------------------------------------ connections
@@ -387,8 +384,8 @@ class Collection:
                     client.close()
 
     def _ask(self, what: str, **arguments: Any) -> Any:
-        """Ask Milvus something about the collection; again, for as long as it has to answer, while it says that
-        it is starting.
+        """Ask Milvus something about the collection; again, for as long as it has to answer, while it says
+        that it is starting.
 
         what (str): A method of its client.
         RAISES (ELQError): With what to do about it. After that, a new connection is made: the server may be
@@ -410,8 +407,8 @@ class Collection:
             time.sleep(_LOOK_AGAIN)
 
     def _connect(self) -> Any:
-        """RETURNS (Any): The client of this process. A collection is checked when it is first used: it must be
-        there, and be that of the index.
+        """RETURNS (Any): The client of this process. A collection is checked when it is first used: it must
+        be there, and be that of the index.
         """
         if self._client is None:
             if is_lite(self.uri) and not Path(self.uri).parent.is_dir():
@@ -435,9 +432,9 @@ class Collection:
             differing = [key for key in self._stamp if stamp.get(key) != self._stamp[key]]
             shown = "; ".join(f"{x}: {stamp.get(x)} there, {self._stamp[x]} expected" for x in differing)
             raise ELQError(Errors.E232.format(difference=shown, **places))
-        if not self._is_loaded():
-            self._ask("load_collection", _async=True)
-            self._wait(self._is_loaded, seconds=self._timeout)
+        state = self._client.get_load_state(self.name, timeout=self._timeout)["state"]
+        if state.name != "Loaded":
+            self._client.load_collection(self.name, timeout=self._timeout)
 
     def _explain(self, err: Exception) -> Exception:
         """RETURNS (Exception): What to tell the user instead of what pymilvus raised."""

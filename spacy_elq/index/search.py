@@ -79,9 +79,10 @@ def search_collection(
     candidates = best_candidates(found, np.where(are_known, similarities, -np.inf), k)
     # something better may stand behind what was left out
     lacking = (are_known.sum(axis=1) < min(k, total)) & (found >= 0).all(axis=1)
-    if lacking.any() and asked < MOST:
-        wider = search_collection(view, queries[lacking], k, subset, asked=4 * asked)
-        candidates[0][lacking], candidates[1][lacking] = wider
+    if asked < MOST:
+        for row in np.flatnonzero(lacking):  # one by one, as all that is found is in memory at once
+            wider = search_collection(view, queries[row : row + 1], k, subset, asked=4 * asked)
+            candidates[0][row], candidates[1][row] = wider[0][0], wider[1][0]
     return candidates
 
 

@@ -154,8 +154,8 @@ def _is_dropped(settings: Mapping[str, Any], folder: Path) -> bool:
 
 
 def count_expected(database: Database) -> Tuple[int, int]:
-    """RETURNS (Tuple[int, int]): How many entities the collection of an index has at least and at most, in the
-    state that is read: whoever sends changes may have been killed before that was noted.
+    """RETURNS (Tuple[int, int]): How many entities the collection of an index has at least and at most, in
+    the state that is read: whoever sends changes may have been killed before that was noted.
     """
     synced, live = database.get_meta("synced"), database.all_positions()
     least = int((live < synced["next"]).sum())

@@ -295,6 +295,8 @@ def test_check_counts(index, client):
     assert damage.file == name_of(index)
     assert damage.problem == "has 10 entities instead of 11"
     assert f"elq compact {index.path} --force" in damage.remedy
+    with pytest.raises(ELQError, match=r"E233.*has 10 entities instead of 11"):
+        copy_index(index, index.path.parent / "copy")
     assert index.compact(force=True)
     assert check_index(index.path) == []
 
