@@ -43,12 +43,12 @@ _NOT_FOUND = 100
 _LOOK_AGAIN = 0.2
 # the least seconds for Milvus to write down what it was sent, when an index is built
 _FLUSH = 600.0
-# codes of a server that is starting: not ready, too much to do, not loaded, no channel, segment or node; and
-# what it says where it has no code for that
-_PASSING = {1, 2, 8, 101, 103, 400, 401, 500, 501, 503, 600, 601, 901, 902, 903, 904}
+# codes of a server that is starting: not loaded, no replica, channel, segment or node; and what it says where
+# it has no code for that
+_PASSING = {101, 103, 400, 401, 500, 501, 503, 600, 601, 901, 902, 903, 904}
 _PASSING_TEXTS = ("not loaded", "not fully loaded", "not ready", "not available", "no available", "offline")
 # what pymilvus says in plain text when there is no answer, without a code of its own
-_LOST = ("Fail connecting to server", "Retry timeout", "Retry run out", "closed channel", "DEADLINE_EXCEEDED")
+_LOST = ("Fail connecting", "Retry timeout", "Retry run out", "closed channel", "collection timeout")
 _collections: "weakref.WeakSet[Collection]" = weakref.WeakSet()
 _forking = threading.RLock()
 _held: List["Collection"] = []

@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 IDS = [f"E{i}" for i in range(40)]
 ENTITIES = [make_entity(i) for i in range(10)]
 # seconds that the server has for an answer, on a machine that may be busy
-TIMEOUT = 60.0
+TIMEOUT = 300.0
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +155,7 @@ def test_changes_without_a_server(pair, server):
         fast.add([make_entity(i, 1) for i in range(8, 12)], Texts())
     with pytest.warns(UserWarning, match="W014"):
         fast.remove(["E1"])
-    assert time.monotonic() - begin < 60
+    assert time.monotonic() - begin < 120
     assert "E11" in fast
     assert "E1" not in fast
     assert fast.find("shared 1")
@@ -180,7 +180,7 @@ def test_server_that_does_not_answer_keeps_nobody_for_ever(pair, server):
             begin = time.monotonic()
             with pytest.raises(Unreachable, match="E228"):
                 fast.search(QUERIES, 3)
-            assert time.monotonic() - begin < 30
+            assert time.monotonic() - begin < 120
     finally:
         server.thaw()
     build_index(fast.path, fast.path, timeout=TIMEOUT)
