@@ -164,8 +164,8 @@ def test_changes_without_a_server(pair, server):
     pair[0].remove(["E1"])
     server.start()
     build_index(fast.path, fast.path, timeout=TIMEOUT)
+    assert_equal(pair)
     for index in pair:
-        assert_equal(pair)
         index.add([make_entity(15)], Texts())
     assert_equal(pair)
     assert check_index(pair[1].path) == []
