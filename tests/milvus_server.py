@@ -3,8 +3,8 @@ It would listen on every interface, whatever its config says, so it runs in a ne
 connects to a port of 127.0.0.1 is passed on to it.
 
     python -m venv milvus-server
-    milvus-server/bin/python -m pip install milvus==2.3.5 "setuptools<81"
-    SPACY_ELQ_MILVUS_PYTHON=milvus-server/bin/python python -m pytest --slow tests/index/test_milvus_server.py
+    milvus-server/bin/python -m pip install milvus==2.3.5
+    SPACY_ELQ_MILVUS_PYTHON=milvus-server/bin/python python -m pytest -m slow tests/index/test_milvus_server.py
 """
 
 import asyncio
