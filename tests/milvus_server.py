@@ -4,7 +4,8 @@ connects to a port of 127.0.0.1 is passed on to it.
 
     python -m venv milvus-server
     milvus-server/bin/python -m pip install milvus==2.3.5
-    SPACY_ELQ_MILVUS_PYTHON=milvus-server/bin/python python -m pytest -m slow tests/index/test_milvus_server.py
+    export SPACY_ELQ_MILVUS_PYTHON=milvus-server/bin/python
+    python -m pytest -m slow tests/index/test_milvus_server.py
 """
 
 import asyncio

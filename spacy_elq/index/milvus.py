@@ -20,6 +20,7 @@ import numpy as np
 from ..errors import ELQError, Errors
 from ..types import Array, Entity
 from .backend import EXACT_UP_TO, HNSW_SETTINGS, IVF_SHARE, LARGE_FROM, RESCORE
+from .connections import hold_while_forking
 
 # seconds that Milvus has for one answer, if the user says nothing else
 TIMEOUT = 10.0
@@ -50,6 +51,7 @@ _PASSING_TEXTS = ("not loaded", "not fully loaded", "not ready", "not available"
 # what pymilvus says in plain text when there is no answer, without a code of its own
 _LOST = ("Fail connecting", "Retry timeout", "Retry run out", "closed channel", "collection timeout")
 _collections: "weakref.WeakSet[Collection]" = weakref.WeakSet()
+# whoever forks, or makes a collection, holds this
 _forking = threading.RLock()
 _held: List["Collection"] = []
 
@@ -204,8 +206,8 @@ class Collection:
         # one that is being made, or removed, is not
         self._is_checked = False
         self.lock = threading.RLock()
+        _watch()
         with _forking:
-            _watch()
             _collections.add(self)
 
     def is_same(self, other: "Collection") -> bool:
@@ -527,5 +529,4 @@ def _release_all() -> None:
 
 @lru_cache(maxsize=1)
 def _watch() -> None:
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(before=_hold_all, after_in_parent=_release_all, after_in_child=_release_all)
+    hold_while_forking(_hold_all, _release_all)

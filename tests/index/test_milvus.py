@@ -4,12 +4,13 @@ import fcntl
 import json
 import socket
 import sys
+import threading
 import time
 
 import numpy as np
 import pytest
 from filelock import FileLock
-from index_world import QUERIES, Texts, ask, assert_same, encode, make_entity, make_index
+from index_world import QUERIES, Texts, ask, assert_same, encode, in_child, make_entity, make_index
 from typer.testing import CliRunner
 
 from spacy_elq.cli import app
@@ -283,6 +284,23 @@ def test_changes_are_sent_one_after_the_other(index, monkeypatch):
         index.remove(["E1"])
     index.remove(["E3"])
     assert check_index(index.path) == []
+
+
+def test_fork_while_another_thread_searches(index):
+    """Nobody waits for the other, and the thread goes on with a new connection."""
+    found, is_done = [], threading.Event()
+
+    def search():
+        while not is_done.is_set():
+            found.append(index.search(QUERIES, 3)[0].tolist())
+
+    thread = threading.Thread(target=search, daemon=True)
+    thread.start()
+    assert [in_child(lambda: None) for _ in range(5)] == [0] * 5
+    is_done.set()
+    thread.join(timeout=120)
+    assert not thread.is_alive()
+    assert all(rows == found[0] for rows in found)
 
 
 # What is there
