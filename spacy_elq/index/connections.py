@@ -337,8 +337,9 @@ def hold_while_forking(hold: Callable[[], None], release: Callable[[], None]) ->
     """Call something before a process forks, or ends, and after that. Whoever reads or writes a database has
     come to an end by then, so that nobody waits for the other.
     """
-    _watch()
-    _others.append((hold, release))
+    with _forking:
+        _watch()
+        _others.append((hold, release))
 
 
 def _close_all() -> None:
