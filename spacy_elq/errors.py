@@ -533,6 +533,53 @@ class Errors:
     E227 = (
         "[spacy-elq E227] {path} cannot be used: {problem}. Check the path, and that the package for its "
         "kind is installed (for s3://: pip install s3fs)."
+    # Milvus
+    E228 = (
+        "[spacy-elq E228] Milvus does not answer at {uri} within {timeout} s ({problem}). Check that it "
+        "runs and can be reached from here. To wait longer: python -m spacy elq index {path} {path} "
+        "--timeout SECONDS"
+    )
+    E229 = (
+        "[spacy-elq E229] This index has its vectors in Milvus, for which pymilvus is needed: python -m "
+        "pip install 'spacy-elq[milvus]'"
+    )
+    E230 = (
+        "[spacy-elq E230] There is no collection {name} at {uri}, which has the vectors of the index "
+        "{path}. If Milvus was moved or restored, start it with its data; otherwise fill it again: python "
+        "-m spacy elq index VECTORS {path} --backend milvus --uri {uri}"
+    )
+    E231 = (
+        "[spacy-elq E231] The collection {name} at {uri} has vectors of width {found}, but the index "
+        "{path} those of width {expected}. Fill it again: python -m spacy elq index VECTORS {path} "
+        "--backend milvus --uri {uri}"
+    )
+    E232 = (
+        "[spacy-elq E232] The collection {name} at {uri} is not that of the index {path} ({difference}). "
+        "Fill one for this index: python -m spacy elq index VECTORS {path} --backend milvus --uri {uri}"
+    )
+    E233 = (
+        "[spacy-elq E233] Milvus at {uri} cannot do what it was asked: {problem}. Look into its log; "
+        "`python -m spacy elq check INDEX` says whether what is there fits the index."
+    )
+    E234 = (
+        "[spacy-elq E234] No address of Milvus: {problem}. With --backend milvus, expected --uri "
+        "http://HOST:PORT or https://HOST:PORT, or a path that ends in .db for Milvus Lite, in a folder "
+        "that is there; without it, neither --uri nor --timeout. A token, or user:password, goes into the "
+        "environment variable {token}."
+    )
+    E235 = (
+        "[spacy-elq E235] Milvus Lite cannot open {uri} for the index {path}: milvus-lite is not "
+        "installed, or another process has it open, as it serves one at a time. Install it (python -m pip "
+        "install 'spacy-elq[milvus]'), end the other process, or use a server: python -m spacy elq index "
+        "VECTORS {path} --backend milvus --uri http://HOST:PORT"
+    )
+    E236 = (
+        "[spacy-elq E236] Milvus has no index {found!r} for an index of spacy-elq, expected one of "
+        "{expected}. Leave out --factory to choose by the number of entities."
+    )
+    E237 = (
+        "[spacy-elq E237] The entity {id} has {found} tags, but Milvus stores at most {most}. Give it "
+        "fewer, or use FAISS: leave out --backend."
     )
 
 
@@ -583,6 +630,11 @@ class Warnings:
     W003 = (
         "[spacy-elq W003] The back end has {lists} lists, but there are only {count} vectors; FAISS wants "
         "{wanted}. IVF{fitting} would fit this catalogue."
+    )
+    W014 = (
+        "[spacy-elq W014] The entities of the index {path} were changed, and are found, but the changes "
+        "could not be sent to Milvus. They are sent with the next change, or by: python -m spacy elq "
+        "compact {path}. {problem}"
     )
     W080 = (
         "[spacy-elq W080] {path}: the column {column!r} is ignored. Did you mean `{field}`? To read it: "

@@ -17,8 +17,8 @@ def index_cli(
         None,
         "--factory",
         "-f",
-        help="FAISS factory string, e.g. Flat or HNSW128; by default that of the index given, or chosen by the number "
-        "of entities",
+        help="FAISS factory string, e.g. Flat or HNSW128, or the index of Milvus (FLAT, HNSW, IVF_FLAT, IVF_SQ8); by "
+        "default that of the index given, or chosen by the number of entities",
     ),
     ef_search: Optional[int] = typer.Option(
         None, "--ef-search", min=1, help="efSearch of a graph (HNSW): how many nodes a search keeps"
@@ -34,6 +34,15 @@ def index_cli(
         "--dtype",
         help="How the vectors are stored: float32 or float16, which takes half the space; by default as they are",
     ),
+    backend: Optional[str] = typer.Option(
+        None, "--backend", help="faiss or milvus; by default that of the index given, or faiss"
+    ),
+    uri: Optional[str] = typer.Option(
+        None, "--uri", help="Where Milvus is: http://HOST:PORT, or a path that ends in .db for Milvus Lite"
+    ),
+    timeout: Optional[float] = typer.Option(
+        None, "--timeout", help="Seconds that Milvus has for one answer; 10 by default"
+    ),
 ) -> None:
     """Make the vectors of a catalogue searchable.
 
@@ -43,11 +52,24 @@ def index_cli(
     candidates, their similarities are computed exactly from the stored vectors. Given an index instead of
     vectors, its back end is kept unless --factory names another: --ef-search, --nprobe and --rescore change how
     it is searched without rebuilding it. An existing index is replaced only when the new one is complete.
+
+    With --backend milvus, the vectors go into a collection of a Milvus server, which finds the candidates; the
+    folder keeps entities and names.
     """
     from ..index import build_index
 
     widths = {"efSearch": ef_search, "nprobe": nprobe, "rescore": rescore}
     given = {name: value for name, value in widths.items() if value is not None}
-    index = build_index(vectors, output_path, factory=factory, widths=given, dtype=dtype, progress=True)
+    index = build_index(
+        vectors,
+        output_path,
+        factory=factory,
+        widths=given,
+        dtype=dtype,
+        backend=backend,
+        uri=uri,
+        timeout=timeout,
+        progress=True,
+    )
     settings = ", ".join(f"{key} {value}" for key, value in index.meta["backend"].items())
     msg.good(f"{output_path}: {len(index)} entities, {settings}")

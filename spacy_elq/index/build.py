@@ -4,8 +4,11 @@ import json
 import os
 import shutil
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, Iterable, Iterator, Mapping, Optional, Tuple, Union
+
+import numpy as np
 
 from ..catalogue import read_catalogue
 from ..errors import ELQError, Errors
@@ -30,16 +33,30 @@ from .files import (
     link_or_copy,
     maintaining,
     named_files,
+    note_collection,
     publish,
     sum_file,
     sum_folder,
 )
+from .milvus import (
+    TOKEN,
+    Collection,
+    check_timeout,
+    check_uri,
+    is_lite,
+    is_remote,
+    place_uri,
+    plan_collection,
+)
+from .sync import count_expected, drop_collections, fill_collection, read_stamp
 from .vectors import DTYPES, Vectors, write_vectors
 
 # how often the files of an index may be replaced while they are copied
 _TRIES = 10
 # vectors that are stored anew at once
 _ROWS = 8192
+# the back ends, by the names that people use
+FAISS, MILVUS = "faiss", "milvus"
 
 
 def build_index(
@@ -49,6 +66,9 @@ def build_index(
     factory: Optional[str] = None,
     widths: Optional[Mapping[str, int]] = None,
     dtype: Optional[str] = None,
+    backend: Optional[str] = None,
+    uri: Optional[str] = None,
+    timeout: Optional[float] = None,
     progress: bool = False,
 ) -> EntityIndex:
     """Make encoded vectors searchable.
@@ -56,11 +76,14 @@ def build_index(
     vectors (Union[str, Path]): What `encode_catalogue` wrote, or another index, also one that spacy-elq 0.2
         wrote. If the index has this factory string, or none is given, its back end and settings are kept.
     output (Union[str, Path]): Folder of the index; an existing index is replaced at the end.
-    factory (Optional[str]): FAISS factory string, or None for that of the other index, or the default of
-        this size.
+    factory (Optional[str]): FAISS factory string, or the kind of index of Milvus; None for that of the other
+        index, or the default of this size.
     widths (Optional[Mapping[str, int]]): How wide a search is, see `plan_backend`; None for the defaults.
     dtype (Optional[str]): How the vectors are stored, "float32" or "float16", which takes half the space;
         None to keep them as they are.
+    backend (Optional[str]): "faiss" or "milvus"; None for that of the other index, or FAISS.
+    uri (Optional[str]): Where Milvus is; None for where the other index has it.
+    timeout (Optional[float]): Seconds that Milvus has for one answer; None for 10, or as before.
     RETURNS (EntityIndex): The new index.
     """
     if dtype not in (None, *DTYPES):
@@ -68,34 +91,151 @@ def build_index(
         raise ELQError(Errors.E002.format(setting="dtype", name="index", value=dtype, expected=expected))
     output, folder = Path(output).absolute(), Path(vectors).absolute()
     _check_encoder(folder, output)
+    if backend not in (None, FAISS, MILVUS):
+        expected = f"{FAISS} or {MILVUS}"
+        raise ELQError(Errors.E002.format(setting="backend", name="index", value=backend, expected=expected))
     with making(output) as work_path:
         if _is_old(folder):
             files, known = _convert(folder, work_path)
         else:
             files, known = _copy(EntityIndex.open(folder), work_path)
         work = Database.open(work_path)
+        plan = _Plan(folder, output, known, factory, widths or {}, dtype, progress)
+        if backend == MILVUS or (backend is None and (uri is not None or is_remote(known))):
+            plan.build_collection(work, files, uri=uri, timeout=timeout)
+        elif uri is not None or timeout is not None:
+            raise ELQError(Errors.E234.format(problem="--backend is not milvus", token=TOKEN))
+        else:
+            plan.build_files(work, files)
+        _copy_encoder(folder, output)
+        publish(output, work, files)
+    index = EntityIndex.open(output)
+    _tidy_collections(index)
+    return index
+
+
+def _tidy_collections(index: EntityIndex) -> None:
+    """Send Milvus what the index has not sent yet, and remove collections that are of no use any more."""
+    drop_collections(index.path, index._database)
+    index._sync()
+
+
+@dataclass
+class _Plan:
+    """How an index is built.
+
+    folder, output (Path): Of the other index and of the new one.
+    known (Dict[str, Any]): The settings of the back end of the other one.
+    factory, widths, dtype (Optional[str], Mapping[str, int], Optional[str]): As in `build_index`.
+    """
+
+    folder: Path
+    output: Path
+    known: Dict[str, Any]
+    factory: Optional[str]
+    widths: Mapping[str, int]
+    dtype: Optional[str]
+    progress: bool
+
+    def build_files(self, work: Database, files: Dict[str, Path]) -> None:
+        """Make the files of an index with FAISS; `files` gets those that are new."""
+        known = {} if is_remote(self.known) else self.known
+        if is_remote(self.known):
+            files[VECTORS] = self._fetch(work)
+            work.set_meta(base={"next": work.get_meta("base")["next"]}, synced=None)
         before = Vectors(files[VECTORS]).array
         shape = before.shape
-        if dtype not in (None, before.dtype.name):
-            check_disk(output, before.nbytes)
-            files[VECTORS] = output / f"{WORK}.{dtype}"
-            write_vectors(files[VECTORS], shape, _chunks(before), dtype=str(dtype))
-        factory = factory or known.get("factory") or default_factory(*shape)
-        settings, bytes_ = plan_backend(shape, factory=factory, widths=widths)
+        if self.dtype not in (None, before.dtype.name):
+            check_disk(self.output, before.nbytes)
+            files[VECTORS] = self.output / f"{WORK}.{self.dtype}"
+            write_vectors(files[VECTORS], shape, _chunks(before), dtype=str(self.dtype))
+        factory = self.factory or known.get("factory") or default_factory(*shape)
+        settings, bytes_ = plan_backend(shape, factory=factory, widths=self.widths)
         if known.get("factory") == factory:
-            settings, bytes_ = {**settings, **known, **(widths or {})}, 0
+            settings, bytes_ = {**settings, **known, **self.widths}, 0
         else:
             files.pop(SEARCH, None)
-        check_disk(output, bytes_ + bytes_to_copy(files.values(), output))
+        check_disk(self.output, bytes_ + bytes_to_copy(files.values(), self.output))
         if SEARCH not in files:
-            search = output / f"{WORK}.faiss"
-            build_backend(Vectors(files[VECTORS]).array, search, settings=settings, progress=progress)
+            search = self.output / f"{WORK}.faiss"
+            vectors = Vectors(files[VECTORS]).array
+            build_backend(vectors, search, settings=settings, progress=self.progress)
             if search.exists():
                 files[SEARCH] = search
         work.set_meta(backend=settings)
-        _copy_encoder(folder, output)
-        publish(output, work, files)
-    return EntityIndex.open(output)
+
+    def build_collection(
+        self, work: Database, files: Dict[str, Path], *, uri: Optional[str], timeout: Optional[float]
+    ) -> None:
+        """Fill a collection of Milvus, or change how it is searched; `files` becomes empty."""
+        if self.dtype is not None:
+            expected = "none with Milvus, which stores float32"
+            raise ELQError(
+                Errors.E002.format(setting="dtype", name="index", value=self.dtype, expected=expected)
+            )
+        place = self._place(uri)
+        if self._is_kept(place):
+            work.set_meta(backend=self._adjust(timeout))
+            return
+        if is_remote(self.known):
+            files[VECTORS] = self._fetch(work)
+        vectors = Vectors(files[VECTORS]).array
+        kind = self.factory or (self.known["factory"] if is_remote(self.known) else None)
+        timeout = timeout or self.known.get("timeout")
+        settings = plan_collection(vectors.shape, uri=place, kind=kind, widths=self.widths, timeout=timeout)
+        note_collection(self.output, settings)
+        collection = Collection(settings, self.output, read_stamp(work, settings["width"]))
+        try:
+            fill_collection(work, vectors, collection, progress=self.progress)
+        finally:
+            collection.close()
+        work.set_meta(backend=settings)
+        files.clear()
+
+    def _place(self, uri: Optional[str]) -> str:
+        """RETURNS (str): Where Milvus is, from the new index."""
+        if uri is not None:
+            check_uri(uri)
+            return place_uri(uri, self.output)
+        if not is_remote(self.known):
+            raise ELQError(Errors.E234.format(problem="there is no --uri", token=TOKEN))
+        before = self.known["uri"]
+        return place_uri(os.path.normpath(self.folder / before), self.output) if is_lite(before) else before
+
+    def _is_kept(self, place: str) -> bool:
+        """RETURNS (bool): Whether the collection of the other index goes on, under new settings."""
+        return (
+            is_remote(self.known)
+            and _is_same(self.folder, self.output)
+            and place == self.known["uri"]
+            and self.factory in (None, self.known["factory"])
+        )
+
+    def _adjust(self, timeout: Optional[float]) -> Dict[str, Any]:
+        """RETURNS (Dict[str, Any]): The settings of the other index with those that are given."""
+        shape = (0, self.known["width"])
+        plan_collection(shape, uri=self.known["uri"], kind=self.known["factory"], widths=self.widths)
+        given = {} if timeout is None else {"timeout": check_timeout(timeout)}
+        return {**self.known, **self.widths, **given}
+
+    def _fetch(self, work: Database) -> Path:
+        """RETURNS (Path): A file with the vectors that the other index has in Milvus."""
+        collection = Collection(self.known, self.folder, read_stamp(work, self.known["width"]))
+        base, gaps = work.get_meta("base"), work.get_array("gaps", "int64")
+        seen = work.get_meta("synced")["seen"]
+        positions = np.setdiff1d(np.arange(base["next"]), gaps, assume_unique=True)
+        shape = (len(positions), self.known["width"])
+        check_disk(self.output, 4 * shape[0] * shape[1])
+        path, (least, most) = self.output / f"{WORK}.vectors", count_expected(work)
+        parts = (collection.take(positions[i : i + _ROWS], seen=seen) for i in range(0, shape[0], _ROWS))
+        try:
+            if not least <= (found := collection.count()) <= most:
+                problem = f"{collection.name} has {found} entities instead of {most}"
+                raise ELQError(Errors.E233.format(uri=collection.uri, problem=problem))
+            write_vectors(path, shape, parts, dtype="float32")
+        finally:
+            collection.close()
+        return path
 
 
 def _chunks(vectors: Array) -> Iterator[Array]:
@@ -136,6 +276,9 @@ def open_catalogue(catalogue: Path) -> Database:
 def copy_index(index: EntityIndex, folder: Path) -> None:
     """Put a copy of an index into another folder; its files are hard links where that is possible."""
     if folder.exists() and index.path.samefile(folder):
+        return
+    if is_remote(index.meta.get("backend")):
+        build_index(index.path, folder).close()
         return
     _check_encoder(index.path, folder)
     with making(folder) as work_path:

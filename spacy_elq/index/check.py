@@ -9,6 +9,8 @@ from .database import DATABASE, Database, check_database
 from .entries import find_invalid
 from .files import ENCODER, SEARCH, check_files, check_is_index, read_entries, sum_folder
 from .log import check_log
+from .milvus import is_remote
+from .sync import count_expected, open_collection
 
 
 class Damage(NamedTuple):
@@ -44,6 +46,8 @@ def check_index(path: Union[str, Path]) -> List[Damage]:
         for role, problem in check_files(database):
             again = f"python -m spacy elq compact {folder} --force"
             found.append(Damage(role, problem, again if role == SEARCH else restore))
+        if not found and is_remote(database.get_meta("backend")):
+            found += _check_collection(database)
         sums = database.get_meta("encoder_files")
         database.close()
     except LogLeft:
@@ -54,6 +58,32 @@ def check_index(path: Union[str, Path]) -> List[Damage]:
         again = "bundle the pipeline again with `spacy elq bundle --encoder`"
         found.append(Damage(ENCODER, "the entity encoder has other bytes than were written", again))
     return found
+
+
+def _check_collection(database: Database) -> List[Damage]:
+    """RETURNS (List[Damage]): What is wrong with what is in Milvus: it does not answer, is that of another
+    index, or has more or fewer entities. They are counted again if the index changes meanwhile.
+    """
+    folder = database.path.parent
+    while True:
+        with database.reading():
+            state, (least, most) = database.counters(), count_expected(database)
+            collection = open_collection(database)
+        try:
+            found = collection.count()
+        except ELQError as err:
+            refill = f"python -m spacy elq index VECTORS {folder} --backend milvus --uri {collection.uri}"
+            return [Damage(collection.name, str(err), f"start Milvus with its data, or {refill}")]
+        finally:
+            collection.close()
+        if least <= found <= most:
+            return []
+        if database.counters() == state:
+            remedy = (
+                f"python -m spacy elq compact {folder} --force sends the last changes again; if that does "
+                "not help, index the vectors again"
+            )
+            return [Damage(collection.name, f"has {found} entities instead of {most}", remedy)]
 
 
 def _check_parts(database: Database) -> List[str]:

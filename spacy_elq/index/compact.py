@@ -27,6 +27,8 @@ from .files import (
     note_files,
     sync_folder,
 )
+from .milvus import is_remote
+from .sync import open_collection, sync
 from .vectors import Vectors, write_vectors
 
 _ROWS = 8192
@@ -39,6 +41,8 @@ def compact(database: Database, *, force: bool = False, progress: bool = False) 
     force (bool): Also if there are no changes: after damage to the back end.
     RETURNS (bool): Whether there was anything to do.
     """
+    if is_remote(database.get_meta("backend")):
+        return _compact_collection(database, force=force)
     folder = database.path.parent
     with maintaining(folder):
         drop_unused(folder, database)
@@ -56,6 +60,33 @@ def compact(database: Database, *, force: bool = False, progress: bool = False) 
                 database.forget_changes(plan.state)
         finally:
             drop_unused(folder, database)
+    return True
+
+
+def _compact_collection(database: Database, *, force: bool) -> bool:
+    """Send Milvus what it does not have yet, and forget the list of changes.
+
+    force (bool): Send all changes since the last time, whatever is known to be there.
+    RETURNS (bool): Whether there was anything to do.
+    """
+    with maintaining(database.path.parent):
+        with database.reading():
+            check_entries(database)
+            plan, base = _State(database), database.get_meta("base")
+            collection = open_collection(database)
+        if not force and not plan.has_changes:
+            return False
+        if not database.are_changes_whole():
+            raise Damaged(database.path, "has damaged vectors")
+        try:
+            sync(database, collection, again=force)
+        finally:
+            collection.close()
+        with database.writing():
+            database.set_meta(base={"next": plan.state.next, "folds": base.get("folds", 0) + 1})
+            for key, values in plan.arrays().items():
+                database.set_array(key, values)
+            database.forget_changes(plan.state)
     return True
 
 
@@ -87,19 +118,15 @@ def compact_index(path: Union[str, Path], *, force: bool = False, progress: bool
         database.close()
 
 
-class _Plan:
-    """What the new files will hold: one state of the index, read at once."""
+class _State:
+    """One state of the index, read at once, and what the database will keep about it."""
 
     def __init__(self, database: Database) -> None:
         self.state: Counters = database.counters()
-        self.vectors = _open_vectors(database)
-        self._before = list(named_files(database).values())
-        self._settings: Optional[Dict[str, Any]] = database.get_meta("backend")
         gaps, old_next = database.get_array("gaps", "int64"), database.get_meta("base")["next"]
         old = np.setdiff1d(np.arange(old_next), gaps, assume_unique=True)
         removed = database.read_removed()
-        changed, data = database.read_changes(first=old_next)
-        self._added = np.frombuffer(data, dtype="float32").reshape(-1, self.vectors.array.shape[1])
+        changed, self._data = database.read_changes(first=old_next)
         self._kept = np.flatnonzero(~np.isin(old, removed))
         self._positions = np.concatenate([old[self._kept], changed])
         popularity = database.get_array("popularity", "float32")[self._kept]
@@ -107,16 +134,27 @@ class _Plan:
         self._names = NameFilter.build(database.name_keys()).bits
         self.has_changes = len(removed) > 0 or len(changed) > 0
 
-    @property
-    def shape(self) -> Tuple[int, int]:
-        """RETURNS (Tuple[int, int]): Of the vectors."""
-        return len(self._positions), int(self.vectors.array.shape[1])
-
     def arrays(self) -> Dict[str, Array]:
         """RETURNS (Dict[str, Array]): What the database keeps about the files."""
         positions = np.arange(self.state.next)
         gaps = np.setdiff1d(positions, self._positions, assume_unique=True)
         return {"gaps": gaps, "popularity": self._popularity, "names": self._names}
+
+
+class _Plan(_State):
+    """What the new files will hold."""
+
+    def __init__(self, database: Database) -> None:
+        self.vectors = _open_vectors(database)
+        super().__init__(database)
+        self._before = list(named_files(database).values())
+        self._settings: Optional[Dict[str, Any]] = database.get_meta("backend")
+        self._added = np.frombuffer(self._data, dtype="float32").reshape(-1, self.vectors.array.shape[1])
+
+    @property
+    def shape(self) -> Tuple[int, int]:
+        """RETURNS (Tuple[int, int]): Of the vectors."""
+        return len(self._positions), int(self.vectors.array.shape[1])
 
     def write_files(self, folder: Path, *, progress: bool) -> Tuple[Dict[str, Any], Optional[Dict[str, Any]]]:
         """RETURNS (Tuple[Dict[str, Any], Optional[Dict[str, Any]]]): What the database keeps about the new

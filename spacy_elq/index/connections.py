@@ -9,7 +9,7 @@ import weakref
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Iterator, List, Optional, Tuple
+from typing import Callable, Iterator, List, Optional, Tuple
 
 from ..errors import ELQError, Errors
 
@@ -29,6 +29,8 @@ _sessions: "weakref.WeakSet[_Session]" = weakref.WeakSet()
 _forking = threading.RLock()
 # those that are kept from use while a process forks
 _held: List["_Session"] = []
+# what else must not be used while a process forks: what to call before, and after
+_others: List[Tuple[Callable[[], None], Callable[[], None]]] = []
 # connections that a forked process has inherited: SQLite forbids even to close them
 _inherited: List[Connection] = []
 
@@ -327,6 +329,17 @@ def _hold_sessions() -> None:
         if connection is not None and not connection.in_transaction:
             connection.close()
             session.connection = None
+    for hold, _ in _others:
+        hold()
+
+
+def hold_while_forking(hold: Callable[[], None], release: Callable[[], None]) -> None:
+    """Call something before a process forks, or ends, and after that. Whoever reads or writes a database has
+    come to an end by then, so that nobody waits for the other.
+    """
+    with _forking:
+        _watch()
+        _others.append((hold, release))
 
 
 def _close_all() -> None:
@@ -335,6 +348,8 @@ def _close_all() -> None:
 
 
 def _release_sessions() -> None:
+    for _, release in _others:
+        release()
     while _held:
         _held.pop().lock.release()
     _forking.release()

@@ -520,6 +520,16 @@ class Database:
             connection.execute("DELETE FROM removed WHERE version <= ?", [state.version])
             connection.execute("UPDATE counters SET version = version + 1")
 
+    def note_sync(self, next_: int, version: int, seen: int) -> None:
+        """Note how much of what was added and removed another place has as well.
+
+        next_, version (int): Entities before this position, and what was removed up to this version.
+        seen (int): See `Collection.upsert`.
+        """
+        with self.writing() as connection:
+            self.set_meta(synced={"next": next_, "version": version, "seen": seen})
+            connection.execute("UPDATE counters SET version = version + 1")
+
     def renew(self) -> None:
         """Make this database one that no reader takes for another, after it was copied."""
         with self.writing() as connection:

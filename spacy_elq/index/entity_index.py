@@ -30,7 +30,9 @@ from .backend import Among
 from .compact import compact
 from .connections import Busy, Damaged
 from .database import DATABASE, Database
+from .milvus import Collection, check_tags
 from .search import add_named, search_view
+from .sync import sync
 from .view import View, load_view, without
 from .within import Subset, Within, find_among, find_subset
 
@@ -96,8 +98,10 @@ class EntityIndex:
         return (EntityIndex.open, (self.path,))
 
     def close(self) -> None:
-        """Close the database. The index can be used again afterwards."""
+        """Close the database, and the connection to Milvus. The index can be used again afterwards."""
         self._database.close()
+        if self._view is not None and self._view.base.collection is not None:
+            self._view.base.collection.close()
 
     # ------------------------------------------------------------------ states
 
@@ -239,7 +243,8 @@ class EntityIndex:
         stored, or a copy if there are changes.
         """
         with self.reading() as view:
-            return view.base.vectors.array if not view.changes else view.take(self.all_positions())
+            is_whole = not view.changes and view.base.collection is None
+            return view.base.vectors.array if is_whole else view.take(self.all_positions())
 
     def vectors_at(self, positions: Array) -> Array:
         """RETURNS (Array): (*positions.shape, width) the vectors of the entities at positions."""
@@ -365,7 +370,7 @@ class EntityIndex:
             the prior adds, best first; -1 and minus infinity where there are fewer.
         """
         with self.reading() as view:
-            if view.base.backend is None:
+            if view.base.backend is None and view.base.collection is None:
                 raise ELQError(Errors.E033.format(path=self.path))
             if queries.shape[1] != view.width:
                 raise ELQError(
@@ -418,7 +423,10 @@ class EntityIndex:
             twice = next(id_ for id_ in ids if ids.count(id_) > 1)
             raise ELQError(Errors.E166.format(found=repr(twice)))
         self.check_encoder(encoder)
+        if self._collection() is not None:
+            check_tags(checked)
         replaced = self._database.add(checked, encoder.encode(checked, batch_size=batch_size))
+        self._sync()
         self._compact_if_due()
         return Added(len(checked) - replaced, replaced)
 
@@ -429,6 +437,7 @@ class EntityIndex:
         RETURNS (int): How many there were.
         """
         count = self._database.remove(list(ids))
+        self._sync()
         self._compact_if_due()
         return count
 
@@ -450,6 +459,23 @@ class EntityIndex:
             expected = {**encoder.settings, "fingerprint": encoder.fingerprint}
             difference = describe_difference(found, expected)
             raise ELQError(Errors.E038.format(path=self.path, difference=difference))
+
+    def _collection(self) -> Optional[Collection]:
+        """RETURNS (Optional[Collection]): Where the vectors are, if they are in Milvus."""
+        with self.reading():
+            return self._local.whole.base.collection
+
+    def _sync(self) -> None:
+        """Send Milvus what has changed. It is safe already: nothing that happens here is an error, and what
+        could not be sent is found all the same.
+        """
+        collection = self._collection()
+        if collection is None:
+            return
+        try:
+            sync(self._database, collection)
+        except ELQError as err:
+            warnings.warn(Warnings.W014.format(path=self.path, problem=err), stacklevel=3)
 
     def _compact_if_due(self) -> None:
         """Compact if there are many changes. They are safe already: nothing that happens here is an error."""

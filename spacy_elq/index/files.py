@@ -33,6 +33,7 @@ from filelock import FileLock, Timeout
 from ..errors import ELQError, Errors
 from .connections import LOG, TEMPORARY, Busy, Damaged
 from .database import DATABASE, Database
+from .milvus import is_remote
 
 VECTORS, SEARCH = "vectors.npy", "search.faiss"
 # what the files of an index hold, and those of a dictionary of anchors
@@ -43,6 +44,8 @@ ENCODER = "encoder"
 LOCK, WORK = ".lock", f"{TEMPORARY}work.db"
 # the names of files that are being made, or are about to be replaced, one per line
 NOTES = f"{TEMPORARY}files"
+# settings of back ends whose collections are of no use any more, one per line
+COLLECTIONS = f"{TEMPORARY}collections"
 # what describes an index, and a dictionary of anchors, in the format of spacy-elq 0.2
 OLD_META = "meta.json"
 OLD_FORMAT = 2
@@ -233,6 +236,17 @@ def named_files(database: Database) -> Dict[str, Path]:
     return {role: file_path(database.path.parent, role, x["number"]) for role, x in files.items()}
 
 
+def note_collection(folder: Path, settings: Optional[Mapping[str, Any]]) -> None:
+    """Note a collection of Milvus that is about to be made, or that the database will not name any more: if
+    this process is killed, whoever makes an index here next knows that it is ours.
+
+    settings (Optional[Mapping[str, Any]]): Those of any back end.
+    """
+    if is_remote(settings):
+        with (folder / COLLECTIONS).open("a", encoding="utf8") as file_:
+            file_.write(json.dumps(settings) + "\n")
+
+
 def read_entries(database: Database) -> Dict[str, Dict[str, Any]]:
     """RETURNS (Dict[str, Dict[str, Any]]): What the database says about its files, by role. A database may
     come from anywhere: it must not lead us to other files.
@@ -269,6 +283,8 @@ def publish(folder: Path, work: Database, files: Mapping[str, Path]) -> None:
     number = new_number(folder)
     paths = {role: file_path(folder, role, number) for role in files}
     note_files(folder, [*paths.values(), *(named_files(target).values() if is_kept else ())])
+    if is_kept and (before := target.get_meta("backend")) != work.get_meta("backend"):
+        note_collection(folder, before)
     for role, path in files.items():
         link_or_copy(path, paths[role])
     work.set_meta(files={role: describe_file(path, number) for role, path in paths.items()})

@@ -2,13 +2,14 @@
 one.
 """
 
-from typing import Callable, Optional, Tuple
+from typing import Callable, Optional, Protocol, Tuple
 
 import numpy as np
 
 from ..core.similarity import Prior, add_prior
 from ..types import Array
 from .backend import scan
+from .milvus import MOST
 from .view import View
 from .within import Subset
 
@@ -17,6 +18,15 @@ _WIDER = 5
 
 Candidates = Tuple[Array, Array]
 Matches = Tuple[Array, Array, Array]
+
+
+class Finder(Protocol):
+    """What a back end does for a search: find the best of the entities that it has and that count."""
+
+    def __call__(self, view: View, queries: Array, k: int, subset: Optional[Subset]) -> Candidates:
+        """RETURNS (Candidates): (queries, found) positions and exact similarities, the best k of each query
+        and others, in any order; -1 and minus infinity where there are fewer.
+        """
 
 
 def search_view(view: View, queries: Array, k: int, *, prior: Prior, subset: Optional[Subset]) -> Candidates:
@@ -28,8 +38,9 @@ def search_view(view: View, queries: Array, k: int, *, prior: Prior, subset: Opt
         there are fewer.
     """
     wider = _WIDER * k if prior.popularity_weight else k
-    positions, similarities = _search_files(view, queries, wider, subset)
-    if len(view.changed):
+    find: Finder = search_files if view.base.collection is None else search_collection
+    positions, similarities = find(view, queries, wider, subset)
+    if len(view.changed) > view.sent:
         changed = _search_changes(view, queries, wider, subset)
         positions = np.concatenate([positions, changed[0]], axis=1)
         similarities = np.concatenate([similarities, changed[1]], axis=1)
@@ -39,11 +50,47 @@ def search_view(view: View, queries: Array, k: int, *, prior: Prior, subset: Opt
     return best_candidates(positions, similarities, k)
 
 
-def _search_files(view: View, queries: Array, k: int, subset: Optional[Subset]) -> Candidates:
+def search_files(view: View, queries: Array, k: int, subset: Optional[Subset]) -> Candidates:
+    """Find entities by FAISS; see `Finder`."""
     rows = _find_rows(view, queries, k, subset)
     similarities = np.matmul(view.base.take(rows), queries[:, :, None])[:, :, 0]
     similarities[rows < 0] = -np.inf
     return view.base.positions(rows), similarities
+
+
+def search_collection(
+    view: View, queries: Array, k: int, subset: Optional[Subset], *, asked: int = 0
+) -> Candidates:
+    """Find entities in Milvus; see `Finder`. What it found and this state of the index does not have, or has
+    not any more, is left out.
+
+    asked (int): How many are asked for, if more than usual.
+    """
+    collection = view.base.collection
+    assert collection is not None
+    total = _count_sent(view, subset)
+    if not total:
+        return np.full((len(queries), 1), -1), np.full((len(queries), 1), -np.inf, dtype="float32")
+    asked = min(asked or max(k, collection.rescore), MOST)
+    chosen = {} if subset is None else subset.chosen
+    found, vectors = collection.search(queries, asked, chosen=chosen, seen=view.written)
+    are_known = (found >= 0) & (found < view.first_unsent) & view.are_live(found)
+    similarities = np.matmul(vectors, queries[:, :, None])[:, :, 0]
+    candidates = best_candidates(found, np.where(are_known, similarities, -np.inf), k)
+    # something better may stand behind what was left out
+    lacking = (are_known.sum(axis=1) < min(k, total)) & (found >= 0).all(axis=1)
+    if asked < MOST:
+        for row in np.flatnonzero(lacking):  # one by one, as all that is found is in memory at once
+            wider = search_collection(view, queries[row : row + 1], k, subset, asked=4 * asked)
+            candidates[0][row], candidates[1][row] = wider[0][0], wider[1][0]
+    return candidates
+
+
+def _count_sent(view: View, subset: Optional[Subset]) -> int:
+    """RETURNS (int): How many entities Milvus has that count, and perhaps more that were removed just now."""
+    if subset is None:
+        return len(view.base) + view.sent
+    return len(subset.among) + int(subset.is_inside[: view.sent].sum())
 
 
 def _find_rows(view: View, queries: Array, k: int, subset: Optional[Subset]) -> Array:
@@ -73,11 +120,13 @@ def _find_rows(view: View, queries: Array, k: int, subset: Optional[Subset]) -> 
 
 
 def _search_changes(view: View, queries: Array, k: int, subset: Optional[Subset]) -> Candidates:
-    """RETURNS (Candidates): (queries, found) the best k of the entities that were added since."""
-    counts = view.is_live if subset is None else subset.is_inside
+    """RETURNS (Candidates): (queries, found) the best k of the entities that were added since, and that no
+    back end has.
+    """
+    counts = (view.is_live if subset is None else subset.is_inside)[view.sent :]
     surplus = len(counts) - int(counts.sum())
-    similarities, rows = scan(queries, view.vectors, min(k + surplus, len(counts)))
-    return view.changed[rows], np.where(counts[rows], similarities, -np.inf)
+    similarities, rows = scan(queries, view.vectors[view.sent :], min(k + surplus, len(counts)))
+    return view.changed[view.sent :][rows], np.where(counts[rows], similarities, -np.inf)
 
 
 def add_named(

@@ -14,23 +14,30 @@ from .connections import Damaged
 from .database import Counters, Database, NameFilter, Seen
 from .entries import check_entries
 from .files import SEARCH, VECTORS, find_files, read_entries
+from .milvus import Collection, is_remote
+from .sync import open_collection
 from .vectors import Vectors
 
 
 class Base:
     """What the files of an index hold: entities whose vectors stand in rows, in the order of their positions.
+    If they are in Milvus instead, rows are those of the names and popularity.
 
-    number (int): Of the file of vectors.
+    files (Dict[str, int]): Numbers that change when the files do.
     next (int): Entities from this position on are not in the files.
     gaps (Array): Ascending positions below `next` that were not in use when the files were made.
     names (NameFilter): Knows all names of the index.
     """
 
-    def __init__(self, database: Database) -> None:
-        """Open the files of the state that is read."""
+    def __init__(self, database: Database, known: Optional[Collection] = None) -> None:
+        """Open the files of the state that is read.
+
+        known (Optional[Collection]): The collection of an earlier state.
+        """
         self._database = database
         paths = find_files(database)
-        if VECTORS not in paths:
+        settings = database.get_meta("backend")
+        if VECTORS not in paths and not is_remote(settings):
             raise Damaged(database.path, "is not complete, or not an index")
         check_entries(database)
         self.files: Dict[str, int] = _numbers(database)
@@ -39,12 +46,18 @@ class Base:
         self.names = NameFilter(database.get_array("names", "uint8").copy())
         if not len(self.names.bits):
             raise Damaged(database.path, "is not complete")
-        self.vectors = Vectors(paths[VECTORS])
-        if len(self.vectors.array) != self.next - len(self.gaps):
-            problem = f"has {len(self.vectors.array)} vectors instead of {self.next - len(self.gaps)}"
-            raise Damaged(paths[VECTORS], problem)
         self.backend: Optional[FaissBackend] = None
-        settings = database.get_meta("backend")
+        self.collection: Optional[Collection] = None
+        if is_remote(settings):
+            self.collection = open_collection(database, known)
+            self.width = self.collection.width
+            self._seen: int = database.get_meta("synced")["seen"]
+            return
+        self.vectors = Vectors(paths[VECTORS])
+        self.width = int(self.vectors.array.shape[1])
+        if len(self.vectors.array) != len(self):
+            problem = f"has {len(self.vectors.array)} vectors instead of {len(self)}"
+            raise Damaged(paths[VECTORS], problem)
         if settings is not None:
             self.backend = _open_backend(self.vectors.array, paths.get(SEARCH), settings)
         # what searches the vectors themselves has them mapped and read anyway
@@ -64,7 +77,7 @@ class Base:
 
     def __len__(self) -> int:
         """RETURNS (int): The number of rows."""
-        return len(self.vectors.array)
+        return self.next - len(self.gaps)
 
     def positions(self, rows: Array) -> Array:
         """RETURNS (Array): The positions of rows; -1 for -1."""
@@ -84,7 +97,9 @@ class Base:
     def take(self, rows: Array) -> Array:
         """RETURNS (Array): (*rows.shape, width) vectors; any one for -1."""
         if not len(self):  # of which not even the last can be taken
-            return np.zeros((*rows.shape, self.vectors.array.shape[1]), dtype="float32")
+            return np.zeros((*rows.shape, self.width), dtype="float32")
+        if self.collection is not None:
+            return self.collection.take(self.positions(rows), seen=self._seen)
         if not self.is_mapped:
             return self.vectors.take(rows)
         return self.vectors.array[rows].astype("float32", copy=False)
@@ -130,6 +145,8 @@ class View:
     is_live (Array): (changes,) bool, those that were not removed again.
     vectors, log_popularity (Array): (changes, width) and (changes,) theirs.
     seen (Seen): Names that were looked up in this state.
+    sent (int): How many of the changes are in Milvus, too; the others are compared with every query.
+    written (int): What a search in Milvus must see, see `Collection.upsert`.
     """
 
     counters: Counters
@@ -141,11 +158,13 @@ class View:
     log_popularity: Array
     _buffer: _Buffer
     seen: Seen = field(default_factory=dict)
+    sent: int = 0
+    written: int = 0
 
     @property
     def width(self) -> int:
         """RETURNS (int): The length of a vector."""
-        return int(self.base.vectors.array.shape[1])
+        return self.base.width
 
     @cached_property
     def dead(self) -> int:
@@ -161,6 +180,11 @@ class View:
     def changes(self) -> int:
         """RETURNS (int): How many entities were added, or removed from the files."""
         return self.dead + len(self.changed)
+
+    @property
+    def first_unsent(self) -> int:
+        """RETURNS (int): The position from which on Milvus has nothing of this state."""
+        return int(self.changed[self.sent]) if self.sent < len(self.changed) else self.counters.next
 
     def live_positions(self) -> Array:
         """RETURNS (Array): Ascending positions of the entities."""
@@ -219,19 +243,22 @@ def load_view(database: Database, before: Optional[View]) -> View:
     if before is not None and before.counters == counters:
         return before
     if before is None or before.counters.epoch != counters.epoch or before.base.files != _numbers(database):
-        before = _load_base(database)
+        before = _load_base(database, None if before is None else before.base.collection)
     return _load_changes(database, counters, before)
 
 
 def _numbers(database: Database) -> Dict[str, int]:
-    return {role: entry["number"] for role, entry in read_entries(database).items()}
+    numbers = {role: entry["number"] for role, entry in read_entries(database).items()}
+    # where vectors are not in files, compacting counts
+    folds = (database.get_meta("base") or {}).get("folds", 0)
+    return {**numbers, "folds": folds} if folds else numbers
 
 
-def _load_base(database: Database) -> View:
+def _load_base(database: Database, known: Optional[Collection]) -> View:
     if database.get_meta("base") is None or database.get_meta("files") is None:
         raise Damaged(database.path, "is not complete, or not an index")
-    base = Base(database)
-    width = base.vectors.array.shape[1]
+    base = Base(database, known)
+    width = base.width
     counters = database.counters()._replace(next=base.next, version=-1)
     none = np.zeros(0, dtype="int64")
     empty = np.zeros((0, width), dtype="float32")
@@ -257,7 +284,11 @@ def _load_changes(database: Database, counters: Counters, before: View) -> View:
         )
     if len(removed):
         before = without(before, removed)
-    return replace(before, counters=counters, seen={})
+    sent = written = 0
+    if before.base.collection is not None:
+        synced = database.get_meta("synced")
+        sent, written = int(np.searchsorted(before.changed, synced["next"])), synced["seen"]
+    return replace(before, counters=counters, seen={}, sent=sent, written=written)
 
 
 def without(view: View, removed: Array) -> View:

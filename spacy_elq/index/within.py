@@ -1,11 +1,12 @@
 """Only some of a catalogue: what a search is restricted to."""
 
-from dataclasses import dataclass
-from typing import Any, Optional, Tuple
+from dataclasses import dataclass, field
+from typing import Any, Dict, List, Optional, Tuple
 
 import numpy as np
 
 from ..catalogue import Conditions, check_conditions
+from ..names import hash_text
 from ..types import Array
 from .backend import Among
 from .database import Database
@@ -44,10 +45,12 @@ class Subset:
 
     among (Among): Rows of the files.
     is_inside (Array): (changes,) bool.
+    chosen (Dict[str, List[int]]): The same for Milvus, see `describe_filter`.
     """
 
     among: Among
     is_inside: Array
+    chosen: Dict[str, List[int]] = field(default_factory=dict)
 
     def has(self, view: View, positions: Array) -> Array:
         """RETURNS (Array): (positions,) whether they are inside."""
@@ -77,7 +80,22 @@ def find_subset(database: Database, view: View, within: Within, among: Among) ->
         is_inside &= np.isin(view.changed, _find(database, within, first=view.base.next))
     if view.is_dead is not None and view.is_dead[among.rows].any():
         among = Among(among.rows[~view.is_dead[among.rows]])
-    return Subset(among, is_inside)
+    chosen = {} if view.base.collection is None else _choose(database, within)
+    return Subset(among, is_inside, chosen)
+
+
+def _choose(database: Database, within: Within) -> Dict[str, List[int]]:
+    """RETURNS (Dict[str, List[int]]): Hashes of labels and tags, and positions of ids."""
+    chosen = {
+        kind: [hash_text(value, signed=True) for value in values]
+        for kind, values in within.conditions
+        if kind != "ids"
+    }
+    for kind, values in within.conditions:
+        if kind == "ids":
+            positions = database.positions(values)
+            chosen[kind] = positions[positions >= 0].tolist()
+    return chosen
 
 
 def _find(database: Database, within: Within, *, first: int) -> Array:
