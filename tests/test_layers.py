@@ -72,9 +72,17 @@ INSIDE = {
         {"factories"},
     ],
     "published": [{"tensors"}, {"index"}, {"importer"}],
-    "baselines": [{"blink", "tagme"}, {"factories", "spacy_kb"}],
+    "baselines": [{"reduce"}, {"blink", "tagme"}, {"vcg"}, {"factories", "spacy_kb"}],
     "baselines.blink": [{"boundaries", "marking"}, {"context", "extractor"}, {"component"}],
     "baselines.tagme": [{"spotting"}, {"dictionary"}, {"component"}],
+    "baselines.vcg": [
+        {"characters", "decode", "losses", "transe", "words"},
+        {"relations"},
+        {"build", "mentions"},
+        {"features"},
+        {"network"},
+        {"component"},
+    ],
     "evaluation": [
         {"chart", "compare", "explained", "pipelines"},
         {"blocks", "confidence", "curve", "metrics", "speed", "thresholds", "recall"},
@@ -113,6 +121,7 @@ HOMES = {
         "model.pretrained",
         "model.entity_encoder",
         "published.tensors",
+        "baselines.vcg.network",
     },
 }
 HOMES_OF_NAMES = {"AutoModel": {"model.pretrained"}, "AutoTokenizer": {"model.pretrained"}}
