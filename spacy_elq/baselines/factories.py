@@ -251,7 +251,7 @@ VCG_CONFIG = Config().from_str(
 [elq_vcg]
 relations = null
 negative_weight = 0.43
-ramp = 2000
+ramp = 1050
 margin = 0.5
 label = "ENTITY"
 existing_ents = "overwrite"
@@ -294,8 +294,8 @@ def make_elq_vcg(
         authors use 0.5. `max_length` is at most 4.
     scorer (Optional[Callable]): The scoring method.
     negative_weight (float): How much an n-gram that is no mention counts in training, beside one that is.
-    ramp (int): Updates until negatives have that weight. 2000 are the 14 epochs of the published
-        configuration, with the training questions of WebQSP_EL in batches of 16.
+    ramp (int): Updates until negatives have that weight. 1050 are the 14 epochs of the published
+        configuration, with the training questions of WebQSP_EL in batches of 32.
     margin (float): By how much the right candidate must be ahead of the others.
     label (str): Label of entities that have none in the catalogue.
     existing_ents (str): What happens to entities set by earlier components, as in `elq_linker`.

@@ -100,6 +100,7 @@ def tagme_path(make_tagme, tmp_path):
 def path_of(request):
     """From the name of a component to a pipeline on disk that has it, trained."""
     fixtures = {"elq_linker": "trained_path", "elq_blink": "blink_path", "elq_tagme": "tagme_path"}
+    fixtures["elq_vcg"] = "vcg_path"
     fixtures["elq_span_extractor"] = "blink_path"
     return lambda name: request.getfixturevalue(fixtures[name])
 
@@ -114,10 +115,10 @@ def settings_of(factory):
     blocks = {"prior": Prior, "decoder": Decoder, "loss": Loss}
     dotted = [f"{b}.{name}" for b, kind in blocks.items() if b in config for name in vars(kind())]
     plain = [key for key in config if key not in (*blocks, "model", "negatives", "scorer", "index_path")]
-    return [*dotted, *(key for key in plain if key != "dictionary")]
+    return [*dotted, *(key for key in plain if key not in ("dictionary", "relations"))]
 
 
-FACTORIES = ["elq_linker", "elq_blink", "elq_tagme", "elq_span_extractor"]
+FACTORIES = ["elq_linker", "elq_blink", "elq_tagme", "elq_vcg", "elq_span_extractor"]
 EVERY = [(factory, setting) for factory in FACTORIES for setting in settings_of(factory)]
 
 
@@ -533,7 +534,7 @@ def test_create_pipe_is_preceded_once():
 
 # ---------------------------------------------------------------------- pickling and processes
 
-LINKERS = ["elq_linker", "elq_blink", "elq_tagme"]
+LINKERS = ["elq_linker", "elq_blink", "elq_tagme", "elq_vcg"]
 
 
 @pytest.mark.parametrize("name", LINKERS)

@@ -72,7 +72,7 @@ class ELQVcg(HasSettings, ScoresLinks, TrainablePipe):
         decoder: Decoder = Decoder(threshold=0.5, candidates=50, max_length=LONGEST),  # noqa: B008  (frozen)
         scorer: Optional[Callable] = linker_score,
         negative_weight: float = 0.43,
-        ramp: int = 2000,
+        ramp: int = 1050,
         margin: float = 0.5,
         label: str = "ENTITY",
         existing_ents: str = "overwrite",
