@@ -363,12 +363,12 @@ class Errors:
         "python -m spacy elq relations triples.tsv INDEX {path}"
     )
     E215 = (
-        "[spacy-elq E215] {path} has no relations between entities of the catalogue: {problem}. Expected one "
-        "per line: head, relation and tail, separated by tabs; head and tail are ids of the catalogue."
+        "[spacy-elq E215] {path} has no relations between entities of the catalogue: {problem}. Expected "
+        "one per line: head, relation and tail, separated by tabs; head and tail are ids of the catalogue."
     )
     E216 = (
-        "[spacy-elq E216] The encoder {name!r} has only int8 weights, from which no word vectors can be read. "
-        "Name the encoder that it was made from with --encoder FOLDER."
+        "[spacy-elq E216] The encoder {name!r} has only int8 weights, from which no word vectors can be "
+        "read. Name the encoder that it was made from with --encoder FOLDER."
     )
     E217 = (
         "[spacy-elq E217] The relations that this pipeline was saved with are missing. Looked in: {paths}. "

@@ -235,6 +235,7 @@ def test_heavy_libraries_have_one_home(name, imported):
         ("model.entity_encoder", "from ..index import EntityIndex"),
         ("baselines.tagme.spotting", "from .dictionary import AnchorDictionary"),
         ("baselines.tagme.component", "from ..blink.marking import Marks"),
+        ("baselines.tagme.spotting", "from ..vcg.relations import Relations"),
         ("cli.link", "from .evaluate import evaluate_cli"),
     ],
 )

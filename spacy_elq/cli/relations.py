@@ -51,4 +51,4 @@ def relations_cli(
     if report.unknown:
         ids = ", ".join(report.examples)
         msg.warn(f"{report.unknown} of them have an entity that is not in the index, such as {ids}")
-    print_next(f"python -m spacy elq init-config vcg vcg.cfg --relations {output_path}")
+    print_next(f"python -m spacy elq init-config elq_vcg vcg.cfg --relations {output_path}")

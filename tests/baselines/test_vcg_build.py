@@ -210,7 +210,7 @@ def test_an_inverse_is_the_opposite(relations):
 
 
 def test_words_are_the_mean_of_their_pieces(relations, entity_encoder):
-    embeddings, tokenizer = entity_encoder.embeddings()
+    embeddings, _ = entity_encoder.embeddings()
     table = scale_to_width(reduce_width(embeddings, WIDTH))
     vocab = entity_encoder._tokenizer.get_vocab()
     found = relations.words.vectors(["paris", "Paris", "ab", "", "paris"])
@@ -249,7 +249,7 @@ def test_scale():
 
 def test_int8_encoders_have_no_embeddings(entity_encoder, monkeypatch):
     monkeypatch.setattr(entity_encoder, "_model", None)
-    with pytest.raises(ELQError, match="E216.*--encoder"):
+    with pytest.raises(ELQError, match=r"E216.*--encoder"):
         entity_encoder.embeddings()
 
 
@@ -334,18 +334,18 @@ def test_no_relations(files, index, text, problem):
 @pytest.mark.parametrize("line", ["E1\tcapital", "E1\t\tE2"])
 def test_a_line_that_is_no_triple(files, index, line):
     (files / "triples.tsv").write_text(f"{TRIPLES}{line}\n", encoding="utf8")
-    with pytest.raises(ELQError, match="E040.*line 9: expected head, relation, tail, separated by tabs"):
+    with pytest.raises(ELQError, match=r"E040.*line 9: expected head, relation, tail, separated by tabs"):
         build_world(files, index.path, files / "out")
 
 
 def test_damaged_xz(files, index):
     (files / "triples.tsv.xz").write_bytes(b"no")
-    with pytest.raises(ELQError, match="E040.*not compressed with xz"):
+    with pytest.raises(ELQError, match=r"E040.*not compressed with xz"):
         build_relations(files / "triples.tsv.xz", index.path, files / "out", width=WIDTH)
 
 
 def test_no_folder(tmp_path, dictionary):
-    with pytest.raises(ELQError, match="E213.*spacy elq relations"):
+    with pytest.raises(ELQError, match=r"E213.*spacy elq relations"):
         Relations.open(tmp_path)
     with pytest.raises(ELQError, match="E213"):
         Relations.open(dictionary.path)

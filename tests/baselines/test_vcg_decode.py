@@ -1,4 +1,4 @@
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
@@ -97,7 +97,7 @@ def test_groups_are_the_best_of_all(world):
 
 def is_free(spans):
     ordered = sorted(map(tuple, spans.tolist()))
-    return all(before[1] <= after[0] for before, after in zip(ordered, ordered[1:], strict=False))
+    return all(before[1] <= after[0] for before, after in pairwise(ordered))
 
 
 def test_the_first_of_the_best_candidates_is_taken():

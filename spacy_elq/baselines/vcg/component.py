@@ -105,12 +105,14 @@ class ELQVcg(HasSettings, ScoresLinks, TrainablePipe):
         if self._relations is None:
             if self.relations is None:
                 raise ELQError(Errors.E212.format(name=self.name))
-            self._attach(Relations.open(self.relations))
-        assert self._relations is not None
+            return self._attach(self.relations)
         return self._relations
 
-    def _attach(self, relations: Relations) -> None:
-        """Take relations into use, if the model can read them and was not trained with others."""
+    def _attach(self, path: Union[str, Path]) -> Relations:
+        """RETURNS (Relations): Those of a folder, now in use.
+        RAISES (ELQError): If the model cannot read them or was trained with others.
+        """
+        relations = Relations.open(path)
         expected = self.model.get_dim("nI")
         if relations.width != expected:
             raise ELQError(
@@ -126,6 +128,7 @@ class ELQVcg(HasSettings, ScoresLinks, TrainablePipe):
             )
         self._relations, self._path_seen = relations, self.relations
         settle_threads()  # before a worker is forked
+        return relations
 
     # ------------------------------------------------------------------ prediction
 
@@ -229,7 +232,7 @@ class ELQVcg(HasSettings, ScoresLinks, TrainablePipe):
         validate_get_examples(get_examples, "ELQVcg.initialize")
         self._stamp, self._updates = None, 0
         if relations is not None:
-            self._attach(Relations.open(relations))
+            self._attach(relations)
         self._stamp = self.index.stamp
         self.model.initialize()
         self._report_gold(get_examples())
@@ -297,6 +300,10 @@ class ELQVcg(HasSettings, ScoresLinks, TrainablePipe):
             own.astype("float64"), ngrams.sizes, targets, margin=self.margin
         )
         return loss + linking, (d_logits, d_scores)
+
+    def rehearse(self, *args: Any, **kwargs: Any) -> Dict[str, float]:
+        """Not supported: there are no labels whose distribution could be remembered."""
+        raise ELQError(Errors.E007.format(name=self.name))
 
     def add_label(self, label: str) -> int:
         """Not supported: labels belong to the catalogue."""
@@ -379,12 +386,11 @@ class ELQVcg(HasSettings, ScoresLinks, TrainablePipe):
     def _open(self, record: Dict[str, Any], folder: Optional[Path]) -> None:
         if not record:
             return
-        self._stamp = record["stamp"]
+        # a trained model tells candidates apart already
+        self._stamp, self._updates = record["stamp"], self.ramp
         # others that were named when loading are opened when they are needed, and must be the same
         if self.relations == record["given"]:
-            self._attach(
-                Relations.open(find_place(record["paths"], folder, message=Errors.E217, name=self.name))
-            )
+            self._attach(find_place(record["paths"], folder, message=Errors.E217, name=self.name))
 
 
 def _read_record(data: bytes, path: Path) -> Dict[str, Any]:
