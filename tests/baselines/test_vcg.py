@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import spacy
+import srsly
 from conftest import change, links_of, train
 from spacy.tokens import Span
 from spacy.training import Example
@@ -291,7 +292,7 @@ def test_a_component_without_relations_can_be_saved(tmp_path):
     nlp = spacy.blank("en")
     nlp.add_pipe("elq_vcg")
     nlp.to_disk(tmp_path / "pipeline")
-    assert (tmp_path / "pipeline" / "elq_vcg" / "relations.json").read_text(encoding="utf8") == "{}"
+    assert srsly.read_json(tmp_path / "pipeline" / "elq_vcg" / "relations.json") == {}
     assert spacy.load(tmp_path / "pipeline").pipe_names == ["elq_vcg"]
 
 

@@ -317,7 +317,7 @@ def test_another_encoder_gives_the_words(files, index, entity_encoder, tmp_path)
     entity_encoder.to_disk(tmp_path / "encoder")
     names = build_world(files, index.path, files / "out", encoder=str(tmp_path / "encoder"))[0]
     assert names.words.vectors(["paris"]).any()
-    with pytest.raises(OSError, match="nowhere"):
+    with pytest.raises(ELQError, match=r"E036.*nowhere"):
         build_world(files, index.path, files / "out", encoder=str(tmp_path / "nowhere"))
 
 

@@ -121,7 +121,11 @@ def test_what_is_padding_does_not_count(model):
 
 def test_gradients(model):
     features = make_features()
-    model.shims[0]._model.double()
+    network = model.shims[0]._model.double()
+    with torch.no_grad():
+        for parameter in network.parameters():
+            # biases begin at zero, where a rectified value of zeros has no derivative
+            parameter += 0.05 * torch.randn_like(parameter)
     doubles = {
         name: values.astype("float64") if values.dtype.kind == "f" else values
         for name, values in vars(features).items()
@@ -136,7 +140,7 @@ def test_gradients(model):
 
     (_, _), backprop = model.begin_update(features)
     backprop((d_logits, d_scores))
-    for name, parameter in model.shims[0]._model.named_parameters():
+    for name, parameter in network.named_parameters():
         flat, gradient = parameter.data.view(-1), parameter.grad.view(-1)
         place = int(gradient.abs().argmax())
         values = []
