@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import List, Sequence, Tuple
 
 import numpy as np
-from spacy.attrs import IDX
+from spacy.attrs import IDX, LENGTH
 from spacy.tokens import Doc
 
 from ...core.spans import ranges
@@ -112,8 +112,9 @@ def read_contexts(docs: Sequence[Doc], spans: Array) -> Array:
     lengths = np.asarray([len(doc) for doc in docs], dtype="int64")
     sizes = np.asarray([len(doc.text) for doc in docs], dtype="int64")
     offsets, places = np.cumsum(sizes) - sizes, np.repeat(np.arange(len(docs)), lengths)
-    starts = np.concatenate([doc.to_array(IDX) for doc in docs]).astype("int64") + offsets[places]
-    stops = starts + np.asarray([len(token) for doc in docs for token in doc], dtype="int64")
+    tokens = np.concatenate([doc.to_array([IDX, LENGTH]) for doc in docs]).astype("int64")
+    starts = tokens[:, 0] + offsets[places]
+    stops = starts + tokens[:, 1]
     ends = np.cumsum(lengths)
     own = places[spans[:, 0]]
     first = np.maximum(spans[:, 0] - _CONTEXT, (ends - lengths)[own])

@@ -9,6 +9,7 @@ from spacy.symbols import AUX, VERB
 from spacy.tokens import Doc
 
 from ...core.spans import ranges
+from ...pipeline.batch import find_owners
 from ...types import Array
 from ..tagme.spotting import find_spots
 from .relations import Relations
@@ -58,8 +59,7 @@ def to_ngrams(
     docs: Sequence[Doc], relations: Relations, spans: Array, names: Array, *, candidates: int
 ) -> Ngrams:
     """RETURNS (Ngrams): Spans, given by token ranges and what `Relations.find` returned, with candidates."""
-    ends = np.cumsum([len(doc) for doc in docs])
-    owners = np.searchsorted(ends, spans[:, 0], side="right")
+    owners, _ = find_owners(docs, spans)
     sizes, entities = relations.candidates(names, limit=candidates)
     return Ngrams(spans, owners, sizes, entities)
 
