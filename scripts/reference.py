@@ -22,6 +22,7 @@ from weasel.cli.document import project_document
 from spacy_elq.baselines.blink.component import ELQBlink
 from spacy_elq.baselines.blink.extractor import ELQSpanExtractor
 from spacy_elq.baselines.tagme.component import ELQTagme
+from spacy_elq.baselines.vcg.component import ELQVcg
 from spacy_elq.cli import app as elq_app
 from spacy_elq.pipeline.annotate import EXTENSIONS
 from spacy_elq.pipeline.biencoder import ELQPairs
@@ -45,7 +46,8 @@ REGISTRIES = {
 }
 # what factories return by name, since they import it only when they are called
 COMPONENTS = {
-    kind.__name__: kind for kind in (ELQBlink, ELQLinker, ELQPairs, ELQRemote, ELQSpanExtractor, ELQTagme)
+    kind.__name__: kind
+    for kind in (ELQBlink, ELQLinker, ELQPairs, ELQRemote, ELQSpanExtractor, ELQTagme, ELQVcg)
 }
 # what spaCy passes to every factory and `initialize`
 FROM_SPACY = ("self", "nlp", "name", "get_examples")
@@ -114,8 +116,8 @@ What cannot be set in Python:
 - `model` and everything in it: a different model has to be trained.
 - The fields of a block, which is frozen. Write `linker.threshold = 0.5`, not `linker.decoder.threshold =
   0.5`.
-- `index_path` and `dictionary` are only read when a pipeline is initialized or loaded. To switch the index of
-  a loaded linker, call `linker.set_index(EntityIndex.open("index"))`.
+- `index_path`, `dictionary` and `relations` are only read when a pipeline is initialized or loaded. To switch
+  the index of a loaded linker, call `linker.set_index(EntityIndex.open("index"))`.
 - `negatives` can be replaced (`linker.negatives = HardNegatives(hard=20)`), but `update_settings` does not
   save it: set it in the config. Like `loss`, it only affects training.
 """
@@ -306,8 +308,8 @@ def _blocks() -> Dict[str, Any]:
 def _written() -> str:
     rows = [(f"`{name}`", f"`{kind}`", meaning) for name, (kind, meaning) in WRITTEN.items()]
     return (
-        "`elq_linker`, `elq_remote`, `elq_blink` and `elq_tagme` add each link to `doc.ents`, as an entity "
-        "`ent`:\n\n"
+        "`elq_linker`, `elq_remote`, `elq_blink`, `elq_tagme` and `elq_vcg` add each link to `doc.ents`, as "
+        "an entity `ent`:\n\n"
         + table(("attribute", "type", "value"), rows)
         + "\nIf `spans_key` of `elq_linker` is set, `doc.spans[spans_key]` holds every scored mention, "
         'including\nthose below the threshold, and its `attrs["scores"]` their scores.\n'

@@ -349,6 +349,42 @@ class Errors:
         "anchors.tsv entities.jsonl {dictionary}"
     )
 
+    E212 = (
+        "[spacy-elq E212] The component '{name}' has no relations. Set their path: nlp.add_pipe('elq_vcg', "
+        'config={{"relations": "FOLDER"}}). To make them: python -m spacy elq relations triples.tsv INDEX '
+        "FOLDER"
+    )
+    E213 = (
+        "[spacy-elq E213] {path} has no relations. To make them: python -m spacy elq relations triples.tsv "
+        "INDEX {path}"
+    )
+    E214 = (
+        "[spacy-elq E214] The relations {path} are damaged: {file} {problem}. Make them again: "
+        "python -m spacy elq relations triples.tsv INDEX {path}"
+    )
+    E215 = (
+        "[spacy-elq E215] {path} has no relations between entities of the catalogue: {problem}. Expected "
+        "one per line: head, relation and tail, separated by tabs; head and tail are ids of the catalogue."
+    )
+    E216 = (
+        "[spacy-elq E216] The encoder {name!r} has only int8 weights, from which no word vectors can be "
+        "read. Name the encoder that it was made from with --encoder FOLDER."
+    )
+    E217 = (
+        "[spacy-elq E217] The relations that this pipeline was saved with are missing. Looked in: {paths}. "
+        "Move them back, or give their new place: spacy.load(PIPELINE, "
+        'config={{"components.{name}.relations": "FOLDER"}}).'
+    )
+    E218 = (
+        "[spacy-elq E218] The relations {path} ({found}) are others than those '{name}' was trained with "
+        "({expected}). Train it again, or make the relations again from the same files."
+    )
+    E219 = (
+        "[spacy-elq E219] The vectors of the relations {path} have width {found}, but the model of '{name}' "
+        "takes width {expected}. Set `width` of spacy-elq.VectorNet.v1 to {found}, or make the relations "
+        "again with --width {expected}."
+    )
+
     # Encoders and training configs to begin with
     E110 = "[spacy-elq E110] There is no encoder {name!r} to fetch, expected one of: {names}."
     E111 = (
@@ -615,6 +651,11 @@ class Warnings:
         "[spacy-elq W011] {path} has {count} gold links, too few to choose a threshold or to calibrate "
         "scores: {enough} are needed. The settings stay as they are. Write more questions, or make some "
         "with: python -m spacy elq questions"
+    )
+    W012 = (
+        "[spacy-elq W012] Of {total} gold mentions, only {found} have their entity among the candidates of "
+        "an n-gram: the others can be neither learned nor found. Are the relations made from an index of the "
+        "catalogue that the questions were annotated with?"
     )
     W009 = (
         "[spacy-elq W009] The entities of the index {path} were changed, but the changes could not be folded "

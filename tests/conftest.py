@@ -25,9 +25,11 @@ from tagme_world import build, write_world
 from thinc.api import fix_random_seed
 from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel, BertTokenizerFast
 from typer.testing import CliRunner
+from vcg_world import WIDTH, build_world, write_relations
 
 from spacy_elq.baselines.spacy_kb import build_kb_loader
 from spacy_elq.baselines.tagme.dictionary import AnchorDictionary, build_dictionary
+from spacy_elq.baselines.vcg.relations import Relations
 from spacy_elq.cli import spacy_app
 from spacy_elq.corpora import Report, questions_to_docs, read_questions
 from spacy_elq.index import EntityIndex, build_index, encode_catalogue
@@ -496,6 +498,41 @@ def blink_path(make_once: MakeOnce, make_blink: MakePipeline, single_docs: List[
         nlp.to_disk(folder / "blink")
 
     return make_once("two-stage", write) / "blink"
+
+
+@pytest.fixture(scope="session")
+def relations(index: EntityIndex, tmp_path_factory: pytest.TempPathFactory) -> Relations:
+    """The relations of the ten entities; see `vcg_world`."""
+    folder = write_relations(tmp_path_factory.mktemp("relations"))
+    return build_world(folder, index.path, folder / "relations")[0]
+
+
+@pytest.fixture(scope="session")
+def make_vcg(relations: Relations) -> MakePipeline:
+    """Makes a pipeline with `elq_vcg` and the relations, not trained yet."""
+
+    def make(gold: List[Doc] = (), **settings: object) -> Language:
+        fix_random_seed(0)
+        nlp = spacy.blank("en")
+        config = {"relations": str(relations.path), "model": {"width": WIDTH}, "ramp": 20}
+        nlp.add_pipe("elq_vcg", config={**config, **move_settings("elq_vcg", settings)})
+        docs = gold or [nlp.make_doc("hello world")]
+        nlp.initialize(lambda: [Example(nlp.make_doc(doc.text), doc) for doc in docs])
+        return nlp
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def vcg_path(make_once: MakeOnce, make_vcg: MakePipeline, gold_docs: List[Doc]) -> Path:
+    """A pipeline with `elq_vcg` that knows the questions, on disk."""
+
+    def write(folder: Path) -> None:
+        nlp = make_vcg(gold_docs)
+        train(nlp, gold_docs, steps=100, learn_rate=0.003)
+        nlp.to_disk(folder / "vcg")
+
+    return make_once("vcg", write) / "vcg"
 
 
 @pytest.fixture(scope="session")

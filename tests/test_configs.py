@@ -14,7 +14,7 @@ SCORES = [f"elq_{name}_{x}" for name in ("weak", "strong", "mentions", "links") 
 SCORES += ["elq_pairs_acc"]
 # those that make an `elq_linker`, not the two-stage baseline, the training of the encoders, or fine-tuning
 LINKERS = [path for path in CONFIGS if 'factory = "elq_linker"' in path.read_text(encoding="utf8")]
-OTHERS = {"elq_blink.cfg", "elq_finetune.cfg", "elq_pairs.cfg"}
+OTHERS = {"elq_blink.cfg", "elq_finetune.cfg", "elq_pairs.cfg", "elq_vcg.cfg"}
 
 each_config = pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
 each_linker_config = pytest.mark.parametrize("path", LINKERS, ids=lambda path: path.name)
@@ -44,7 +44,7 @@ def test_there_are_configs():
 @each_config
 def test_config_is_complete(path, load):
     nlp = load_model_from_config(load(path), auto_fill=False, validate=True)
-    assert nlp.pipe_names[-1] in ("elq_linker", "elq_pairs", "elq_blink")
+    assert nlp.pipe_names[-1] in ("elq_linker", "elq_pairs", "elq_blink", "elq_vcg")
 
 
 @each_linker_config

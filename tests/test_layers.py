@@ -72,9 +72,17 @@ INSIDE = {
         {"factories"},
     ],
     "published": [{"tensors"}, {"index"}, {"importer"}],
-    "baselines": [{"blink", "tagme"}, {"factories", "spacy_kb"}],
+    "baselines": [{"reduce"}, {"blink", "tagme"}, {"vcg"}, {"factories", "spacy_kb"}],
     "baselines.blink": [{"boundaries", "marking"}, {"context", "extractor"}, {"component"}],
     "baselines.tagme": [{"spotting"}, {"dictionary"}, {"component"}],
+    "baselines.vcg": [
+        {"characters", "decode", "losses", "transe", "words"},
+        {"relations"},
+        {"build", "mentions"},
+        {"features"},
+        {"network"},
+        {"component"},
+    ],
     "evaluation": [
         {"chart", "compare", "explained", "pipelines"},
         {"blocks", "confidence", "curve", "metrics", "speed", "thresholds", "recall"},
@@ -118,6 +126,7 @@ HOMES = {
         "model.pretrained",
         "model.entity_encoder",
         "published.tensors",
+        "baselines.vcg.network",
     },
 }
 HOMES_OF_NAMES = {"AutoModel": {"model.pretrained"}, "AutoTokenizer": {"model.pretrained"}}
@@ -231,6 +240,7 @@ def test_heavy_libraries_have_one_home(name, imported):
         ("model.entity_encoder", "from ..index import EntityIndex"),
         ("baselines.tagme.spotting", "from .dictionary import AnchorDictionary"),
         ("baselines.tagme.component", "from ..blink.marking import Marks"),
+        ("baselines.tagme.spotting", "from ..vcg.relations import Relations"),
         ("cli.link", "from .evaluate import evaluate_cli"),
     ],
 )

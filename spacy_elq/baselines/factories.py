@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .blink.component import ELQBlink
     from .blink.extractor import ELQSpanExtractor
     from .tagme.component import ELQTagme
+    from .vcg.component import ELQVcg
 
 BLINK_CONFIG = Config().from_str(
     """
@@ -240,6 +241,77 @@ def make_elq_tagme(
         min_link_probability=min_link_probability,
         min_commonness=min_commonness,
         vote_margin=vote_margin,
+        label=label,
+        existing_ents=existing_ents,
+    )
+
+
+VCG_CONFIG = Config().from_str(
+    """
+[elq_vcg]
+relations = null
+negative_weight = 0.43
+ramp = 1050
+margin = 0.5
+label = "ENTITY"
+existing_ents = "overwrite"
+
+[elq_vcg.model]
+@architectures = "spacy-elq.VectorNet.v1"
+
+[elq_vcg.decoder]
+@misc = "spacy-elq.Decoder.v1"
+threshold = 0.5
+candidates = 50
+max_length = 4
+
+[elq_vcg.scorer]
+@scorers = "spacy-elq.linker_scorer.v1"
+"""
+)["elq_vcg"]
+
+
+@Language.factory("elq_vcg", assigns=ASSIGNS, default_config=VCG_CONFIG, default_score_weights=SCORE_WEIGHTS)
+def make_elq_vcg(
+    nlp: Language,
+    name: str,
+    model: Model,
+    relations: Optional[str],
+    decoder: Decoder,
+    scorer: Optional[Callable],
+    negative_weight: float,
+    ramp: int,
+    margin: float,
+    label: str,
+    existing_ents: str,
+) -> "ELQVcg":
+    """Find n-grams that are names of entities, or parts of names, and let a small network decide which are
+    mentions, and of what: by the question, the names and the relations of the candidates (VCG).
+
+    model (Model): VectorNet.
+    relations (Optional[str]): Folder of the relations, made by `spacy elq relations`.
+    decoder (Decoder): Thresholds and limits. The score of a link is the probability of the mention; the
+        authors use 0.5. `max_length` is at most 4.
+    scorer (Optional[Callable]): The scoring method.
+    negative_weight (float): How much an n-gram that is no mention counts in training, beside one that is.
+    ramp (int): Updates until negatives have that weight. 1050 are the 14 epochs of the published
+        configuration, with the training questions of WebQSP_EL in batches of 32.
+    margin (float): By how much the right candidate must be ahead of the others.
+    label (str): Label of entities that have none in the catalogue.
+    existing_ents (str): What happens to entities set by earlier components, as in `elq_linker`.
+    """
+    from .vcg.component import ELQVcg
+
+    return ELQVcg(
+        nlp.vocab,
+        model,
+        name,
+        relations=relations,
+        decoder=decoder,
+        scorer=scorer,
+        negative_weight=negative_weight,
+        ramp=ramp,
+        margin=margin,
         label=label,
         existing_ents=existing_ents,
     )

@@ -18,6 +18,7 @@ from ..pipeline.batch import check_spans
 from ..pipeline.knowledge_base import IndexKnowledgeBase
 from ..pipeline.scorer import ScoresLinks
 from ..types import Alternative, Array, Entities, Entity, Link
+from .reduce import reduce_width
 from .tagme.dictionary import AnchorDictionary
 from .tagme.spotting import name_key
 
@@ -71,22 +72,6 @@ def fill_kb(
         own = [(id_, float(share)) for id_, share in pairs if id_ in known]
         kb.add_alias(_alias(key), [id_ for id_, _ in own], [share for _, share in own])
     return kb
-
-
-def reduce_width(vectors: Array, width: int, *, sample: int = 20000) -> Array:
-    """Reduce vectors to the directions in which they differ most.
-
-    vectors (Array): (entities, any width).
-    sample (int): How many of them, evenly spread, say which directions these are.
-    RETURNS (Array): (entities, width) float32; zeros are added where the vectors are not as wide.
-    """
-    some = np.asarray(vectors[:: max(len(vectors) // sample, 1)], dtype="float64")
-    mean = some.mean(axis=0)
-    _, _, directions = np.linalg.svd(some - mean, full_matrices=False)
-    kept = directions[:width].T.astype("float32")
-    reduced = np.zeros((len(vectors), width), dtype="float32")
-    reduced[:, : kept.shape[1]] = (vectors - mean.astype("float32")) @ kept
-    return reduced
 
 
 def build_name_candidates() -> Callable[[KnowledgeBase, Span], Iterable[Candidate]]:

@@ -22,6 +22,7 @@ from .link import link_cli
 from .quantize import quantize_cli
 from .questions import questions_cli
 from .recall import recall_cli
+from .relations import relations_cli
 from .remove import remove_cli
 from .report import report_cli
 from .serve import serve_cli
@@ -51,6 +52,7 @@ __all__ = [
     "quantize_cli",
     "questions_cli",
     "recall_cli",
+    "relations_cli",
     "remove_cli",
     "report_cli",
     "serve_cli",

@@ -23,6 +23,9 @@ def init_config_cli(
     pipeline: Optional[str] = typer.Option(
         None, "--pipeline", "-p", help="For `finetune`: the trained pipeline to go on from"
     ),
+    relations: Optional[str] = typer.Option(
+        None, "--relations", "-r", help="For `vcg`: the relations of the entities"
+    ),
     force: bool = typer.Option(False, "--force", "-F", help="Overwrite the file if it exists"),
 ) -> None:
     """Write a complete training config for `spacy train`.
@@ -36,6 +39,7 @@ def init_config_cli(
     from ..pipeline.configs import read_config
 
     given = {"train": train, "dev": dev, "index": index, "encoder": encoder, "pipeline": pipeline}
+    given["relations"] = relations
     text = read_config(name, {key: value for key, value in given.items() if value is not None})
     if str(output) == "-":
         typer.echo(text, nl=False)

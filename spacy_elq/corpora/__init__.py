@@ -2,7 +2,7 @@
 
 from .base import Question, QuestionSpan, Report, questions_to_docs
 from .choose import choose_questions, read_ids, read_translation, translate_ids
-from .formats import FORMATS, guess_format, read_anchors, read_questions
+from .formats import FORMATS, guess_format, read_anchors, read_links, read_questions, read_triples
 
 __all__ = [
     "FORMATS",
@@ -14,7 +14,9 @@ __all__ = [
     "questions_to_docs",
     "read_anchors",
     "read_ids",
+    "read_links",
     "read_questions",
     "read_translation",
+    "read_triples",
     "translate_ids",
 ]

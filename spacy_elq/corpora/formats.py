@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import lzma
 import math
 import re
 import shutil
@@ -18,6 +19,7 @@ from .base import Question, QuestionSpan
 _MARK = re.compile(r"\[([^\[\]]+)\]\(([^()\s]+)\)")
 _HEADING = re.compile(r"#+(?:\s(.*))?", re.DOTALL)
 _ESCAPED = re.compile(r"\\+#")
+_OPENERS: Dict[str, Callable] = {".gz": gzip.open, ".xz": lzma.open}
 
 
 def read_marked(path: Path) -> Iterator[Question]:
@@ -220,6 +222,35 @@ def read_anchors(path: Path) -> Iterator[Tuple[str, str, float]]:
         yield fields[0], fields[1], count
 
 
+def read_triples(path: Path) -> Iterator[Tuple[str, ...]]:
+    """Read relations between entities: head, relation and tail, separated by tabs, then anything. A line of
+    just these words is a heading. The file may be compressed.
+
+    YIELDS (Tuple[str, ...]): The three of each line.
+    """
+    return _read_columns(path, ("head", "relation", "tail"))
+
+
+def read_links(path: Path) -> Iterator[Tuple[str, ...]]:
+    """Read hyperlinks between entities: page and linked, separated by tabs, then anything. A line of just
+    these words is a heading. The file may be compressed.
+
+    YIELDS (Tuple[str, ...]): The two of each line.
+    """
+    return _read_columns(path, ("page", "linked"))
+
+
+def _read_columns(path: Path, names: Tuple[str, ...]) -> Iterator[Tuple[str, ...]]:
+    """YIELDS (Tuple[str, ...]): The first fields of each line, as many as there are names."""
+    check_file(path, f"Expected lines of {', '.join(names)}.")
+    for number, line in read_lines(path):
+        fields = tuple(line.split("\t")[: len(names)])
+        if len(fields) < len(names) or not all(fields):
+            raise _error(path, number, f"expected {', '.join(names)}, separated by tabs", line)
+        if fields != names:
+            yield fields
+
+
 def _parse_marked(path: Path, number: int, line: str, kind: str) -> Question:
     text, spans = _unmark(line)
     if "](" in text:
@@ -296,15 +327,16 @@ def read_lines(path: Path) -> Iterator[Tuple[int, str]]:
     """YIELDS (Tuple[int, str]): Number and text of the lines that are not blank."""
     number = 0
     try:
-        with gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as file_:
+        with _OPENERS.get(path.suffix.lower(), open)(path, "rb") as file_:
             for number, data in enumerate(file_, 1):
                 line = data.decode("utf-8-sig").rstrip("\r\n")
                 if line.strip():
                     yield number, line
     except UnicodeDecodeError as err:
         raise _error(path, number, f"not UTF-8 ({err.reason})", repr(err.object)) from None
-    except (EOFError, gzip.BadGzipFile, zlib.error) as err:
-        raise _error(path, number + 1, f"damaged or not compressed with gzip ({err})", "") from None
+    except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as err:
+        tool = "xz" if path.suffix.lower() == ".xz" else "gzip"
+        raise _error(path, number + 1, f"damaged or not compressed with {tool} ({err})", "") from None
 
 
 def _error(path: Path, where: Union[int, str], problem: str, found: str) -> ELQError:

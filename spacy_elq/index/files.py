@@ -38,7 +38,12 @@ from .milvus import is_remote
 VECTORS, SEARCH = "vectors.npy", "search.faiss"
 # what the files of an index hold, and those of a dictionary of anchors
 _OF_ANCHORS = ("anchors", "counts", "begins", "senses", "weights", "inlinks")
-_ROLES = {VECTORS, SEARCH, *(f"{stem}.npy" for stem in _OF_ANCHORS)}
+# and those of relations
+_OF_RELATIONS = (
+    *("keys", "exact", "labels", "entities", "degrees", "edges", "firsts", "signatures"),
+    *("kinds", "phrases", "pieces"),
+)
+_ROLES = {VECTORS, SEARCH, *(f"{stem}.npy" for stem in (*_OF_ANCHORS, *_OF_RELATIONS))}
 # where an entity encoder that travels with an index is
 ENCODER = "encoder"
 LOCK, WORK = ".lock", f"{TEMPORARY}work.db"

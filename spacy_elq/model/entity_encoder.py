@@ -166,6 +166,17 @@ class EntityEncoder:
             vectors[chosen] = self._forward([ids[i] for i in chosen])
         return vectors
 
+    def embeddings(self) -> Tuple[Array, str]:
+        """Read the vectors that word pieces have before the first layer.
+
+        RETURNS (Tuple[Array, str]): (pieces, width) float32, and the tokenizer of the pieces, in JSON.
+        RAISES (ELQError): If there are only int8 weights.
+        """
+        if self._model is None:
+            raise ELQError(Errors.E216.format(name=self._name))
+        table = self._model.get_input_embeddings().weight
+        return table.detach().float().cpu().numpy(), self._tokenizer_state
+
     def word_pieces(self, entities: List[Entity]) -> List[List[int]]:
         """RETURNS (List[List[int]]): The ids of `[CLS] title [ENT] description [SEP]`, cut to length."""
         tokenizer, room = self._tokenizer, self._recipe.max_length - 2

@@ -55,7 +55,15 @@ def test_import_brings_no_heavy_library(module, before):
 def test_factories_and_client_bring_no_heavy_library(module, before):
     heavy, own = new_modules(module, before)
     assert heavy == "[]"
-    homes = ("index", "model", "pipeline.linker", "pipeline.base", "baselines.blink", "baselines.tagme")
+    homes = (
+        "index",
+        "model",
+        "pipeline.linker",
+        "pipeline.base",
+        "baselines.blink",
+        "baselines.tagme",
+        "baselines.vcg",
+    )
     assert [home for home in homes if f"'spacy_elq.{home}" in own] == []
     assert f"'{module}'" in own
 

@@ -62,6 +62,9 @@ VALUES = {
     "min_link_probability": 0.5,
     "min_commonness": 0.5,
     "vote_margin": 0.9,
+    "negative_weight": 0.2,
+    "ramp": 7,
+    "margin": 0.25,
     "top_k": 2,
     "threshold": 0.5,
     "max_length": 3,
@@ -100,6 +103,7 @@ def tagme_path(make_tagme, tmp_path):
 def path_of(request):
     """From the name of a component to a pipeline on disk that has it, trained."""
     fixtures = {"elq_linker": "trained_path", "elq_blink": "blink_path", "elq_tagme": "tagme_path"}
+    fixtures["elq_vcg"] = "vcg_path"
     fixtures["elq_span_extractor"] = "blink_path"
     return lambda name: request.getfixturevalue(fixtures[name])
 
@@ -114,10 +118,10 @@ def settings_of(factory):
     blocks = {"prior": Prior, "decoder": Decoder, "loss": Loss}
     dotted = [f"{b}.{name}" for b, kind in blocks.items() if b in config for name in vars(kind())]
     plain = [key for key in config if key not in (*blocks, "model", "negatives", "scorer", "index_path")]
-    return [*dotted, *(key for key in plain if key != "dictionary")]
+    return [*dotted, *(key for key in plain if key not in ("dictionary", "relations"))]
 
 
-FACTORIES = ["elq_linker", "elq_blink", "elq_tagme", "elq_span_extractor"]
+FACTORIES = ["elq_linker", "elq_blink", "elq_tagme", "elq_vcg", "elq_span_extractor"]
 EVERY = [(factory, setting) for factory in FACTORIES for setting in settings_of(factory)]
 
 
@@ -533,7 +537,7 @@ def test_create_pipe_is_preceded_once():
 
 # ---------------------------------------------------------------------- pickling and processes
 
-LINKERS = ["elq_linker", "elq_blink", "elq_tagme"]
+LINKERS = ["elq_linker", "elq_blink", "elq_tagme", "elq_vcg"]
 
 
 @pytest.mark.parametrize("name", LINKERS)

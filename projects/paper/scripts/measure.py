@@ -99,6 +99,7 @@ def compare(
     elq: Path = typer.Option(..., help="Pipeline with `elq_linker`"),
     blink: Path = typer.Option(..., help="Pipeline with `elq_span_extractor` and `elq_blink`"),
     dictionary: Path = typer.Option(..., help="Dictionary for `elq_tagme`"),
+    vcg: Path = typer.Option(..., help="Pipeline with `elq_vcg`"),
     own: Path = typer.Option(..., "--spacy", help="Pipeline with spaCy's `ner` and `entity_linker`"),
     work: Path = _WORK,
     results: Path = _RESULTS,
@@ -109,7 +110,7 @@ def compare(
     """
     corpus = work / "corpus"
     tagme = _save_tagme(dictionary, work / "models" / "tagme")
-    systems = {"elq": elq, "blink": blink, "tagme": tagme, "spacy": own}
+    systems = {"elq": elq, "blink": blink, "tagme": tagme, "vcg": vcg, "spacy": own}
     tests: Dict[str, List[Row]] = {system: [] for system in systems}
     for test in TESTS:
         names = [f"comparison-{system}-{seed}-{test}" for system in systems]

@@ -12,8 +12,8 @@ import typer
 from runs import RESULTS, TESTS, read_rows
 from tables import PAPER_SYSTEMS, Groups, compare
 
-NAMES = {"elq": "ELQ", "blink": "two stages", "tagme": "TAGME", "spacy": "spaCy"}
-COLOURS = {"elq": "#d1495b", "blink": "#00798c", "tagme": "#8d6a9f", "spacy": "#5c7a29"}
+NAMES = {"elq": "ELQ", "blink": "two stages", "tagme": "TAGME", "vcg": "VCG", "spacy": "spaCy"}
+COLOURS = {"elq": "#d1495b", "blink": "#00798c", "tagme": "#8d6a9f", "vcg": "#d98324", "spacy": "#5c7a29"}
 # labels stand to the right of their markers, but for those that would touch another
 LEFT = {("blink", True)}
 

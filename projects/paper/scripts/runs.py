@@ -21,6 +21,7 @@ SYSTEMS = {
     "elq": "ELQ: `elq_linker`",
     "blink": "two stages: `elq_span_extractor`, `elq_blink`",
     "tagme": "TAGME: `elq_tagme`",
+    "vcg": "VCG: `elq_vcg`",
     "spacy": "spaCy: `ner`, `entity_linker`",
 }
 TESTS = {"webqsp_el": "WebQSP_EL", "graphquestions_el": "GraphQuestions_EL"}

@@ -28,6 +28,8 @@ PAPER_SYSTEMS = {
     ("blink", "graphquestions_el"): (65.3, 61.2, 63.2, 0.78),
     ("tagme", "webqsp_el"): (53.1, 27.3, 36.1, 2.39),
     ("tagme", "graphquestions_el"): (49.6, 36.5, 42.0, 3.16),
+    ("vcg", "webqsp_el"): (82.4, 68.3, 74.7, 0.45),
+    ("vcg", "graphquestions_el"): (54.1, 30.6, 39.0, 0.26),
 }
 PAPER_SECONDS = {"encoder": 0.683, "search": 0.107, "rest": 0.00508}
 ABOUT = ("trained on", "encoder", "test", "entities")

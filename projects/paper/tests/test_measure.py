@@ -161,14 +161,15 @@ def test_the_questions_stay_out_of_what_is_committed(made):
 
 
 def test_all_systems_are_compared_in_one_run(
-    trained_path, blink_path, anchors, own_path, gold_docs, tmp_path
+    trained_path, blink_path, anchors, vcg_path, own_path, gold_docs, tmp_path
 ):
     write_corpus(tmp_path / "work" / "corpus", gold_docs[:4])
-    pipelines = {"elq": trained_path, "blink": blink_path, "dictionary": anchors.path, "own": own_path}
+    pipelines = {"elq": trained_path, "blink": blink_path, "dictionary": anchors.path}
+    pipelines |= {"vcg": vcg_path, "own": own_path}
     measure.compare(**pipelines, work=tmp_path / "work", results=tmp_path / "results", seed=0)
     rows = read_rows(tmp_path / "results", "comparison")
     assert {(row["system"], row["test"]) for row in rows} == {
-        (system, test) for system in ("elq", "blink", "tagme", "spacy") for test in TESTS
+        (system, test) for system in ("elq", "blink", "tagme", "vcg", "spacy") for test in TESTS
     }
     assert all(row["questions_per_second"] > 0 for row in rows)
     assert {row["system"]: row["threshold"] is None for row in rows}["spacy"]
@@ -179,9 +180,12 @@ def test_all_systems_are_compared_in_one_run(
         in page
     )
     assert "(42.0)" in page
+    (line,) = [line for line in page.splitlines() if line.startswith("| VCG: `elq_vcg` |  | GraphQ")]
+    assert "(39.0)" in line
+    assert "(0.26)" in line
     # they are in no other table
     assert page.count("| ELQ: `elq_linker` |") == 2
-    assert page.count("- WebQSP_EL, ELQ against ") == page.count("- GraphQuestions_EL, ELQ against ") == 3
+    assert page.count("- WebQSP_EL, ELQ against ") == page.count("- GraphQuestions_EL, ELQ against ") == 4
 
 
 def test_parameters_of_the_transformer_are_counted(trained_path, tmp_path):

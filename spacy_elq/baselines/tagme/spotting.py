@@ -76,7 +76,7 @@ def find_spots(
     texts = [doc.text for doc in docs]
     hashes, owners, places = hash_words(texts)
     runs, keys = enumerate_runs(hashes, owners, max_length=max_length)
-    first, last = _tokens_of_words(docs, texts, owners, places)
+    first, last = tokens_of_words(docs, texts, owners, places)
     # between two words of one token no name begins or ends
     apart = last[:-1] < first[1:]
     opens, closes = np.append(True, apart), np.append(apart, True)
@@ -88,7 +88,7 @@ def find_spots(
     return spans[order], names[order]
 
 
-def _tokens_of_words(
+def tokens_of_words(
     docs: Sequence[Doc], texts: Sequence[str], owners: Array, places: Array
 ) -> Tuple[Array, Array]:
     """RETURNS (Tuple[Array, Array]): (words,) the first and the last token of each word, counted over the
