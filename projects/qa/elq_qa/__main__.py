@@ -1,0 +1,5 @@
+"""`python -m elq_qa`."""
+
+from .commands import app
+
+app(prog_name="python -m elq_qa")

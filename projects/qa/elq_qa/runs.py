@@ -1,0 +1,99 @@
+"""Runs: what each system retrieves for a question set, and the first passage with an answer.
+
+A run is a folder of parts of `PART` questions, so that an interrupted one goes on. A part is made again if the
+links, the setting or the passages are others.
+"""
+
+from pathlib import Path
+from typing import Dict, Iterable, List, NamedTuple, Sequence
+from zlib import crc32
+
+import numpy as np
+from tqdm import tqdm
+
+from .answers import has_answer, tokenize
+from .links import Links
+from .passages import Passages
+from .retrieve import Retriever, Setting, View
+from .types import Array, QAError, Question
+
+PART = 500
+COUNT = 80
+# no passage of a question has an answer
+NEVER = COUNT
+
+
+class Run(NamedTuple):
+    """A system on a question set.
+
+    passages (Array): (questions, COUNT) positions of passages in order, -1 behind the last one.
+    firsts (Array): (questions,) how many passages are before the first with an answer, `NEVER` if none has one.
+    """
+
+    passages: Array
+    firsts: Array
+
+
+class System(NamedTuple):
+    """A setting with the links of its linker for a question set, {} without one."""
+
+    setting: Setting
+    links: Links
+
+    def ids(self, question: Question) -> List[str]:
+        """RETURNS (List[str]): The linked entities of a question, best first."""
+        return [link["id"] for link in self.links.get(question.qid, ())]
+
+
+def retrieve_all(
+    retriever: Retriever, questions: Sequence[Question], systems: Iterable[System], folder: Path
+) -> Dict[str, Run]:
+    """Retrieve the passages of a question set with several systems; what depends on the question alone is
+    computed once for all.
+
+    folder (Path): Gets a folder of parts for each system.
+    RETURNS (Dict[str, Run]): The runs by the names of the settings.
+    """
+    systems = list(systems)
+    for begin in tqdm(range(0, len(questions), PART), desc=folder.name, unit=" parts"):
+        own = questions[begin : begin + PART]
+        paths = {system: _part(folder, system.setting, begin) for system in map(_Key, systems)}
+        stamps = {key: _stamp(retriever, own, key.system) for key in paths}
+        waiting = [key for key, path in paths.items() if _read_stamp(path) != stamps[key]]
+        runs = _retrieve(retriever, own, [key.system for key in waiting]) if waiting else []
+        for key, run in zip(waiting, runs, strict=True):
+            paths[key].parent.mkdir(parents=True, exist_ok=True)
+            new = paths[key].with_suffix(".partial.npz")
+            np.savez(new, stamp=stamps[key], **run._asdict())
+            new.replace(paths[key])
+    return {system.setting.name: read_run(folder, system.setting.name) for system in systems}
+
+
+def read_run(folder: Path, name: str) -> Run:
+    """RETURNS (Run): The run of a system."""
+    paths = sorted((folder / name).glob("*[0-9].npz"))
+    if not paths:
+        raise QAError(f"{folder / name} has no run. Make it: python -m elq_qa retrieve")
+    parts = [np.load(path) for path in paths]
+    return Run(*(np.concatenate([part[key] for part in parts]) for key in Run._fields))
+
+
+def _retrieve(retriever: Retriever, questions: Sequence[Question], systems: List[System]) -> List[Run]:
+    runs = [
+        Run(np.full((len(questions), COUNT), -1, dtype="int32"), np.full(len(questions), NEVER, dtype="int16"))
+        for _ in systems
+    ]
+    for i, question in enumerate(questions):
+        view = retriever.view(question.text)
+        found = [retriever.retrieve(view, x.ids(question), x.setting, count=COUNT) for x in systems]
+        hits = find_hits(retriever.passages, question, np.concatenate(found))
+        for run, own in zip(runs, found, strict=True):
+            run.passages[i, : len(own)] = own
+            run.firsts[i] = next((rank for rank, x in enumerate(own.tolist()) if x in hits), NEVER)
+    return runs
+
+
+def find_hits(passages: Passages, question: Question, positions: Array) -> List[int]:
+    """RETURNS (List[int]): Those of the passages that have an answer."""
+    answers = [tokenize(answer) for answer in question.answers]
+    return [i for i in np.unique(positions).tolist() if has_answer(tokenize(passages[i].full), answers)]
