@@ -3,7 +3,7 @@
 import re
 import string
 import unicodedata
-from typing import Iterable, Sequence
+from typing import Iterable, Iterator, Sequence, Tuple
 
 import regex
 
@@ -24,7 +24,7 @@ def is_exact(found: str, answers: Iterable[str]) -> bool:
 
 def tokenize(text: str) -> str:
     """RETURNS (str): The tokens of a text in lower case, with a space around each, for `has_answer`."""
-    tokens = _TOKEN.findall(unicodedata.normalize("NFD", text).lower())
+    tokens = map(_plain, _TOKEN.findall(text))
     return f" {' '.join(tokens)} "
 
 
@@ -35,3 +35,20 @@ def has_answer(passage: str, answers: Sequence[str]) -> bool:
     answers (Sequence[str]): The same of each answer. One without tokens is in no passage.
     """
     return any(answer in passage for answer in answers if answer.strip())
+
+
+def find_spans(text: str, answers: Iterable[str]) -> Iterator[Tuple[int, int]]:
+    """YIELDS (Tuple[int, int]): Where answers are in a text, by tokens as in `has_answer`: characters,
+    half-open.
+    """
+    matches = list(_TOKEN.finditer(text))
+    tokens = [_plain(match[0]) for match in matches]
+    wanted = {tuple(tokenize(answer).split()) for answer in answers} - {()}
+    for size in sorted({len(own) for own in wanted}):
+        for i in range(len(tokens) - size + 1):
+            if tuple(tokens[i : i + size]) in wanted:
+                yield matches[i].start(), matches[i + size - 1].end()
+
+
+def _plain(token: str) -> str:
+    return unicodedata.normalize("NFD", token).lower()

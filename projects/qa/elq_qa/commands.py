@@ -7,6 +7,7 @@ import typer
 
 app = typer.Typer(help=__doc__, no_args_is_help=True)
 WORK = typer.Option(Path("work"), help="Folder of all that is made")
+RESULTS = typer.Option(Path("results"), help="Folder of the result files")
 
 
 @app.command()
@@ -68,3 +69,96 @@ def graph(
 
     made = Passages(work / "passages")
     build_graph(read_edges(edges, made), len(made.begins) - 1, work / "graph")
+
+
+@app.command()
+def gold(
+    name: str = typer.Argument(..., help="Name of the question set"),
+    data: Path = typer.Option(..., help="Folder of the raw files"),
+    work: Path = WORK,
+) -> None:
+    """Write the gold entities of a question set as the links of a linker."""
+    from .data import read_gold, read_questions
+    from .links import write_gold
+
+    questions = read_questions(data / "qa" / "questions" / f"{name}.jsonl")
+    write_gold(questions, read_gold(data / "questions"), work / "links" / name / "gold.jsonl")
+
+
+@app.command()
+def link(
+    pipeline: str = typer.Argument(..., help="Any pipeline that sets doc.ents"),
+    linker: str = typer.Argument(..., help="Its name in the tables"),
+    names: List[str] = typer.Argument(..., help="Names of question sets"),
+    data: Path = typer.Option(..., help="Folder of the raw files"),
+    work: Path = WORK,
+) -> None:
+    """Link question sets."""
+    import spacy
+
+    from .data import read_questions
+    from .links import link_questions
+
+    nlp = spacy.load(pipeline)
+    for name in names:
+        questions = read_questions(data / "qa" / "questions" / f"{name}.jsonl")
+        link_questions(nlp, questions, work / "links" / name / f"{linker}.jsonl")
+
+
+@app.command()
+def retrieve(
+    names: List[str] = typer.Argument(..., help="Names of question sets"),
+    data: Path = typer.Option(..., help="Folder of the raw files"),
+    work: Path = WORK,
+    results: Path = RESULTS,
+) -> None:
+    """Retrieve passages with all systems whose links are there, and measure answer recall."""
+    from .data import read_questions
+    from .report import write_recall
+    from .retrieve import open_retriever
+    from .runs import retrieve_all
+    from .systems import find_systems
+
+    retriever = open_retriever(work)
+    for name in names:
+        questions = read_questions(data / "qa" / "questions" / f"{name}.jsonl")
+        runs = retrieve_all(retriever, questions, find_systems(name, work / "links" / name), work / "runs" / name)
+        write_recall(name, questions, runs, results)
+
+
+@app.command()
+def tagme(
+    dictionary: Path = typer.Argument(..., help="Made by python -m spacy elq dictionary"),
+    pipeline: Path = typer.Argument(..., help="Folder of the pipeline"),
+    threshold: float = typer.Option(0.1, help="Least score of a link"),
+) -> None:
+    """Make a pipeline with TAGME."""
+    import spacy
+
+    nlp = spacy.blank("en")
+    # link probabilities below 0.1, the least of TAGME's second version, cost time
+    config = {"dictionary": str(dictionary.absolute()), "min_link_probability": 0.1}
+    nlp.add_pipe("elq_tagme", config={**config, "decoder": {"threshold": threshold}})
+    nlp.to_disk(pipeline)
+
+
+@app.command()
+def engines(
+    name: str = typer.Argument("webquestions_dev", help="Name of the question set"),
+    data: Path = typer.Option(..., help="Folder of the raw files"),
+    work: Path = WORK,
+    results: Path = RESULTS,
+) -> None:
+    """Compare bm25s and tantivy on the passages: time, size, questions/s, answer recall."""
+    import shutil
+
+    from .data import read_questions
+    from .engines import measure_bm25s, measure_tantivy
+    from .passages import Passages
+    from .report import write_result
+
+    made, questions = Passages(work / "passages"), read_questions(data / "qa" / "questions" / f"{name}.jsonl")
+    for engine, measure in (("tantivy", measure_tantivy), ("bm25s", measure_bm25s)):
+        folder = work / "engines" / engine
+        shutil.rmtree(folder, ignore_errors=True)
+        write_result(results / "engines" / f"{engine}.json", {"set": name, **measure(made, questions, folder)})

@@ -4,6 +4,7 @@ articles to their neighbours in the graph.
 
 from dataclasses import dataclass
 from itertools import chain, zip_longest
+from pathlib import Path
 from typing import Iterable, List, NamedTuple, Sequence
 
 import numpy as np
@@ -13,6 +14,7 @@ from .passages import Passages
 from .search import Search, best
 from .tfidf import Tfidf
 from .types import Array, QAError
+from .words import Words
 
 GRAPHS = ("", "claims", "bm25")
 # how many neighbours are followed to their own neighbours
@@ -125,3 +127,14 @@ def order(
     """
     turns = chain.from_iterable(zip_longest(neighbours, others))
     return [int(i) for i in dict.fromkeys(chain(firsts, turns, rest)) if i is not None]
+
+
+def open_retriever(work: Path) -> Retriever:
+    """RETURNS (Retriever): The retriever over the folders that the commands wrote."""
+    words = Words(work / "words")
+    return Retriever(
+        Passages(work / "passages"),
+        Search(work / "search", words),
+        Tfidf(work / "tfidf", words),
+        Graph(work / "graph"),
+    )

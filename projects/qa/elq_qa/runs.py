@@ -5,7 +5,7 @@ links, the setting or the passages are others.
 """
 
 from pathlib import Path
-from typing import Dict, Iterable, List, NamedTuple, Sequence
+from typing import Dict, Iterable, List, NamedTuple, Sequence, Set
 from zlib import crc32
 
 import numpy as np
@@ -14,7 +14,7 @@ from tqdm import tqdm
 from .answers import has_answer, tokenize
 from .links import Links
 from .passages import Passages
-from .retrieve import Retriever, Setting, View
+from .retrieve import Retriever, Setting
 from .types import Array, QAError, Question
 
 PART = 500
@@ -57,15 +57,12 @@ def retrieve_all(
     systems = list(systems)
     for begin in tqdm(range(0, len(questions), PART), desc=folder.name, unit=" parts"):
         own = questions[begin : begin + PART]
-        paths = {system: _part(folder, system.setting, begin) for system in map(_Key, systems)}
-        stamps = {key: _stamp(retriever, own, key.system) for key in paths}
-        waiting = [key for key, path in paths.items() if _read_stamp(path) != stamps[key]]
-        runs = _retrieve(retriever, own, [key.system for key in waiting]) if waiting else []
-        for key, run in zip(waiting, runs, strict=True):
-            paths[key].parent.mkdir(parents=True, exist_ok=True)
-            new = paths[key].with_suffix(".partial.npz")
-            np.savez(new, stamp=stamps[key], **run._asdict())
-            new.replace(paths[key])
+        paths = [folder / system.setting.name / f"{begin:06}.npz" for system in systems]
+        stamps = [_stamp(retriever.passages, own, system) for system in systems]
+        waiting = [i for i, path in enumerate(paths) if _read_stamp(path) != stamps[i]]
+        runs = _retrieve(retriever, own, [systems[i] for i in waiting]) if waiting else []
+        for i, run in zip(waiting, runs, strict=True):
+            _write(paths[i], run, stamps[i])
     return {system.setting.name: read_run(folder, system.setting.name) for system in systems}
 
 
@@ -79,6 +76,7 @@ def read_run(folder: Path, name: str) -> Run:
 
 
 def _retrieve(retriever: Retriever, questions: Sequence[Question], systems: List[System]) -> List[Run]:
+    """RETURNS (List[Run]): A run for each system."""
     runs = [
         Run(np.full((len(questions), COUNT), -1, dtype="int32"), np.full(len(questions), NEVER, dtype="int16"))
         for _ in systems
@@ -93,7 +91,24 @@ def _retrieve(retriever: Retriever, questions: Sequence[Question], systems: List
     return runs
 
 
-def find_hits(passages: Passages, question: Question, positions: Array) -> List[int]:
-    """RETURNS (List[int]): Those of the passages that have an answer."""
+def _stamp(passages: Passages, questions: Sequence[Question], system: System) -> int:
+    """RETURNS (int): A checksum of what a part is made of."""
+    given = [(x.qid, x.text, x.answers, system.ids(x)) for x in questions]
+    return crc32(repr((len(passages), system.setting, given)).encode("utf8"))
+
+
+def _read_stamp(path: Path) -> int:
+    return int(np.load(path)["stamp"]) if path.is_file() else -1
+
+
+def _write(path: Path, run: Run, stamp: int) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_suffix(".partial.npz")
+    np.savez(new, stamp=stamp, passages=run.passages, firsts=run.firsts)
+    new.replace(path)
+
+
+def find_hits(passages: Passages, question: Question, positions: Array) -> Set[int]:
+    """RETURNS (Set[int]): Those of the passages that have an answer."""
     answers = [tokenize(answer) for answer in question.answers]
-    return [i for i in np.unique(positions).tolist() if has_answer(tokenize(passages[i].full), answers)]
+    return {i for i in np.unique(positions).tolist() if has_answer(tokenize(passages[i].full), answers)}

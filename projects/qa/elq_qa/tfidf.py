@@ -14,7 +14,7 @@ from .types import Array, QAError
 from .words import Words
 
 GRAMS = 1 << 24
-_CHUNK = 1 << 22
+_CHUNK = 1 << 24
 
 
 def hash_grams(words: Array, owners: Array, stop_words: Array, *, grams: int) -> Tuple[Array, Array]:
@@ -43,7 +43,7 @@ class Tfidf:
         words (Words): The words that it was made from.
         """
         if not (folder / "begins.npy").is_file():
-            raise QAError(f"{folder} has no TF-IDF index. Make it: python -m elq_qa search")
+            raise QAError(f"{folder} has no TF-IDF index. Make it: python -m elq_qa articles")
         self.words = words
         self.size = int(np.load(folder / "size.npy"))
         self._begins: Array = np.load(folder / "begins.npy", mmap_mode="r")

@@ -70,7 +70,7 @@ class Words:
     def __init__(self, folder: Path) -> None:
         """Open a folder that `build_words` wrote."""
         if not (folder / "ends.npy").is_file():
-            raise QAError(f"{folder} has no words. Make them: python -m elq_qa passages")
+            raise QAError(f"{folder} has no words. Make them: python -m elq_qa words")
         self.folder = folder
         self.words: Array = np.load(folder / "words.npy", mmap_mode="r")
         self.ends: Array = np.load(folder / "ends.npy")
