@@ -162,3 +162,124 @@ def engines(
         folder = work / "engines" / engine
         shutil.rmtree(folder, ignore_errors=True)
         write_result(results / "engines" / f"{engine}.json", {"set": name, **measure(made, questions, folder)})
+
+
+@app.command()
+def train(
+    encoder: str = typer.Argument(..., help="Folder of the encoder"),
+    names: List[str] = typer.Argument(..., help="Names of question sets"),
+    data: Path = typer.Option(..., help="Folder of the raw files"),
+    work: Path = WORK,
+    steps: int = typer.Option(1500, help="Batches"),
+    batch_size: int = typer.Option(8, help="Questions in a batch"),
+    threads: int = typer.Option(2, help="Threads"),
+) -> None:
+    """Train the reader on distant supervision by BM25, and on SQuAD's development set. Resumable."""
+    import torch
+
+    from .data import read_questions
+    from .reader import Reader
+    from .report import write_losses
+    from .retrieve import open_retriever
+    from .runs import System, retrieve_all
+    from .systems import Setting
+    from .training import read_squad, supervise, train
+
+    torch.set_num_threads(threads)
+    retriever = open_retriever(work)
+    groups = list(read_squad(data / "qa" / "reader" / "squad_dev.jsonl.gz"))
+    for name in names:
+        questions = read_questions(data / "qa" / "questions" / f"{name}.jsonl")
+        runs = retrieve_all(retriever, questions, [System(Setting(), {})], work / "runs" / name)
+        groups += supervise(questions, runs["bm25"], retriever.passages)
+    losses = train(Reader(encoder), groups, work / "reader", steps=steps, batch_size=batch_size)
+    write_losses(losses, len(groups), work / "reader")
+
+
+@app.command()
+def read(
+    names: List[str] = typer.Argument(..., help="Names of question sets"),
+    data: Path = typer.Option(..., help="Folder of the raw files"),
+    work: Path = WORK,
+    results: Path = RESULTS,
+    count: int = typer.Option(10, help="Passages of each system that are read"),
+    limit: int = typer.Option(0, help="Read only so many questions of a set, from the first on; 0 for all"),
+    threads: int = typer.Option(2, help="Threads"),
+) -> None:
+    """Read the first passages of all systems that were run, and measure exact match. Resumable."""
+    import torch
+
+    from .data import read_questions
+    from .passages import Passages
+    from .reader import Reader
+    from .reading import Readings, make_stamp, read_all
+    from .report import write_exact
+    from .runs import read_runs
+
+    torch.set_num_threads(threads)
+    made, folder = Passages(work / "passages"), work / "reader"
+    reader = Reader(str(folder))
+    for name in names:
+        questions = read_questions(data / "qa" / "questions" / f"{name}.jsonl")
+        questions = questions[: limit or len(questions)]
+        runs = read_runs(work / "runs" / name, len(questions))
+        readings = Readings(work / "readings" / f"{name}.db", make_stamp(folder, made))
+        read_all(reader, questions, runs.values(), made, readings, count=count)
+        write_exact(name, questions, runs, made, readings, results, count=count)
+
+
+@app.command()
+def page(
+    output: Path = typer.Argument(..., help="Page to write"),
+    results: Path = RESULTS,
+) -> None:
+    """Write the page from the result files and page.md."""
+    from .page import write_page
+
+    write_page(output, results)
+
+
+@app.command()
+def choose(
+    linkers: List[str] = typer.Argument(..., help="Linkers that have linked the question set"),
+    name: str = typer.Option("webquestions_dev", help="Name of the question set"),
+    data: Path = typer.Option(..., help="Folder of the raw files"),
+    work: Path = WORK,
+    results: Path = RESULTS,
+) -> None:
+    """Try BM25's parameters, and how much passages of linked entities are raised, on the development set."""
+    from .choices import try_bm25, try_boosts
+    from .data import read_questions
+    from .links import read_links
+    from .report import write_result
+    from .retrieve import open_retriever
+
+    retriever = open_retriever(work)
+    words, made = retriever.search.words, retriever.passages
+    questions = read_questions(data / "qa" / "questions" / f"{name}.jsonl")
+    tried = try_bm25(words, made, questions, [(0.9, 0.4), (1.2, 0.75), (0.6, 0.2)], work / "choices")
+    write_result(results / "choices" / "bm25.json", {"set": name, "tried": tried})
+    for linker in linkers:
+        links = read_links(work / "links" / name / f"{linker}.jsonl")
+        tried = try_boosts(retriever, questions, linker, links, [1.0, 2.0, 4.0, 8.0, 16.0])
+        write_result(results / "choices" / f"{linker}.json", {"set": name, "tried": tried})
+
+
+@app.command()
+def examples(
+    pipeline: str = typer.Argument(..., help="Any pipeline that sets doc.ents"),
+    linker: str = typer.Argument(..., help="Its name in the tables"),
+    questions: Path = typer.Argument(Path("assets/questions.jsonl"), help="Questions with answers"),
+    work: Path = WORK,
+    results: Path = RESULTS,
+) -> None:
+    """Show questions where links help BM25, and where they hurt."""
+    import spacy
+
+    from .data import read_questions
+    from .examples import show_examples
+    from .report import write_result
+    from .retrieve import open_retriever
+
+    rows = show_examples(spacy.load(pipeline), open_retriever(work), read_questions(questions))
+    write_result(results / "examples" / f"{linker}.json", {"linker": linker, "questions": rows})

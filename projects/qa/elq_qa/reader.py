@@ -4,6 +4,7 @@ The score of a span is start + end - "no answer" of its passage. All spans of al
 with each other and with a score of 0, which stands for: no passage has the answer.
 """
 
+import hashlib
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 
@@ -102,6 +103,14 @@ class Reader(torch.nn.Module):
                 else:
                     found[i] = Reading(0, 0, -1e9)
         return found
+
+
+def hash_heads(folder: Path) -> str:
+    """RETURNS (str): A checksum of the heads of a saved reader: every training changes them."""
+    path = folder / _HEADS
+    if not path.is_file():
+        raise QAError(f"{folder} has no reader. Train it: python -m elq_qa train")
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def best_span(scores: torch.Tensor, *, longest: int = MAX_ANSWER) -> Tuple[int, int, float]:

@@ -9,11 +9,16 @@ from tqdm import tqdm
 
 from .answers import is_exact
 from .passages import Passages
-from .reader import Reader, Reading
+from .reader import Reader, Reading, hash_heads
 from .runs import Run
 from .types import Array, Question
 
 _CHUNK = 1024
+
+
+def make_stamp(reader: Path, passages: Passages) -> str:
+    """RETURNS (str): What changes if the reader or the passages do."""
+    return f"{len(passages)} {hash_heads(reader)}"
 
 
 class Readings:

@@ -21,6 +21,7 @@ PART = 500
 COUNT = 80
 # no passage of a question has an answer
 NEVER = COUNT
+_NEXT = "Make it: python -m elq_qa retrieve"
 
 
 class Run(NamedTuple):
@@ -70,9 +71,21 @@ def read_run(folder: Path, name: str) -> Run:
     """RETURNS (Run): The run of a system."""
     paths = sorted((folder / name).glob("*[0-9].npz"))
     if not paths:
-        raise QAError(f"{folder / name} has no run. Make it: python -m elq_qa retrieve")
+        raise QAError(f"{folder / name} has no run. {_NEXT}")
     parts = [np.load(path) for path in paths]
     return Run(*(np.concatenate([part[key] for part in parts]) for key in Run._fields))
+
+
+def read_runs(folder: Path, count: int) -> Dict[str, Run]:
+    """RETURNS (Dict[str, Run]): The runs of all systems in a folder, for the first questions.
+
+    RAISES (QAError): If one has fewer questions.
+    """
+    runs = {path.name: read_run(folder, path.name) for path in sorted(folder.glob("*")) if path.is_dir()}
+    short = [name for name, run in runs.items() if len(run.firsts) < count]
+    if short or not runs:
+        raise QAError(f"{folder}: no complete run of {', '.join(short) or 'any system'}. {_NEXT}")
+    return {name: Run(run.passages[:count], run.firsts[:count]) for name, run in runs.items()}
 
 
 def _retrieve(retriever: Retriever, questions: Sequence[Question], systems: List[System]) -> List[Run]:

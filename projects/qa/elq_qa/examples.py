@@ -1,0 +1,43 @@
+"""Questions of our own: where links help BM25, and where they hurt."""
+
+from typing import Dict, List, Sequence
+
+import numpy as np
+from spacy.language import Language
+
+from .links import links_of
+from .retrieve import Retriever, Setting
+from .runs import COUNT, find_hits
+from .systems import BOOST
+from .types import Question, Row
+
+
+def show_examples(
+    nlp: Language, retriever: Retriever, questions: Sequence[Question], *, boost: float = BOOST
+) -> List[Row]:
+    """Find the first passage with an answer, with and without links.
+
+    nlp (Language): A pipeline that sets `doc.ents`.
+    boost (float): What the passages of linked entities rise by.
+    RETURNS (List[Row]): For each question: `links`, the place of that passage `without` and `with` links, from 1
+        on, None if no passage has an answer, and `kind`: "helps", "hurts", or "same".
+    """
+    rows = []
+    for question, doc in zip(questions, nlp.pipe(x.text for x in questions), strict=True):
+        view, links = retriever.view(question.text, articles=1), links_of(doc)
+        ids = [link["id"] for link in links]
+        places: Dict[str, int] = {}
+        for name, setting in (("without", Setting()), ("with", Setting("doc", boost=boost))):
+            found = retriever.retrieve(view, ids, setting, count=COUNT)
+            hits = find_hits(retriever.passages, question, found)
+            places[name] = next((i for i, x in enumerate(found.tolist(), 1) if x in hits), COUNT + 1)
+        sign = int(np.sign(places["with"] - places["without"]))
+        rows.append(
+            {
+                "question": question.text,
+                "links": ", ".join(f"{link['mention']} = {link['id']}" for link in links),
+                **{name: place if place <= COUNT else None for name, place in places.items()},
+                "kind": {-1: "helps", 0: "same", 1: "hurts"}[sign],
+            }
+        )
+    return rows
