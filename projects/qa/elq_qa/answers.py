@@ -1,4 +1,6 @@
-"""When an answer counts: exact match as SQuAD has it, and whether a passage contains an answer as DrQA has it."""
+"""When an answer counts: exact match as SQuAD has it, and whether a passage contains an answer as DrQA has
+it.
+"""
 
 import re
 import string
@@ -24,7 +26,7 @@ def is_exact(found: str, answers: Iterable[str]) -> bool:
 
 def tokenize(text: str) -> str:
     """RETURNS (str): The tokens of a text in lower case, with a space around each, for `has_answer`."""
-    tokens = map(_plain, _TOKEN.findall(text))
+    tokens = _TOKEN.findall(_plain(text))
     return f" {' '.join(tokens)} "
 
 
@@ -50,5 +52,5 @@ def find_spans(text: str, answers: Iterable[str]) -> Iterator[Tuple[int, int]]:
                 yield matches[i].start(), matches[i + size - 1].end()
 
 
-def _plain(token: str) -> str:
-    return unicodedata.normalize("NFD", token).lower()
+def _plain(text: str) -> str:
+    return (text if text.isascii() else unicodedata.normalize("NFD", text)).lower()

@@ -1,5 +1,5 @@
-"""What was tried on the development set, so that nothing is chosen on a test set: BM25's parameters, and how much
-the passages of linked entities are raised.
+"""What was tried on the development set, so that nothing is chosen on a test set: BM25's parameters, and how
+much the passages of linked entities are raised.
 """
 
 from pathlib import Path

@@ -97,12 +97,12 @@ def link(
     import spacy
 
     from .data import read_questions
-    from .links import link_questions
+    from .links import link_questions, stamp_pipeline
 
-    nlp = spacy.load(pipeline)
+    nlp, stamp = spacy.load(pipeline), stamp_pipeline(pipeline)
     for name in names:
         questions = read_questions(data / "qa" / "questions" / f"{name}.jsonl")
-        link_questions(nlp, questions, work / "links" / name / f"{linker}.jsonl")
+        link_questions(nlp, questions, work / "links" / name / f"{linker}.jsonl", stamp=stamp)
 
 
 @app.command()
@@ -122,7 +122,9 @@ def retrieve(
     retriever = open_retriever(work)
     for name in names:
         questions = read_questions(data / "qa" / "questions" / f"{name}.jsonl")
-        runs = retrieve_all(retriever, questions, find_systems(name, work / "links" / name), work / "runs" / name)
+        runs = retrieve_all(
+            retriever, questions, find_systems(name, work / "links" / name), work / "runs" / name
+        )
         write_recall(name, questions, runs, results)
 
 
@@ -161,7 +163,9 @@ def engines(
     for engine, measure in (("tantivy", measure_tantivy), ("bm25s", measure_bm25s)):
         folder = work / "engines" / engine
         shutil.rmtree(folder, ignore_errors=True)
-        write_result(results / "engines" / f"{engine}.json", {"set": name, **measure(made, questions, folder)})
+        write_result(
+            results / "engines" / f"{engine}.json", {"set": name, **measure(made, questions, folder)}
+        )
 
 
 @app.command()

@@ -38,9 +38,9 @@ class PassageRetriever:
 
         work (str): The folder with passages, words, search, tfidf and graph.
         count (int): How many passages a doc gets at most.
-        boost (float): How much BM25 rises for passages of linked entities. 0 restricts the passages to those of
-            the seeds instead: linked entities, and what `articles` and `graph` add to them. A doc without seeds
-            gets the best passages by BM25.
+        boost (float): How much BM25 rises for passages of linked entities. 0 restricts the passages to those
+            of the seeds instead: linked entities, and what `articles` and `graph` add to them. A doc without
+            seeds gets the best passages by BM25.
         articles (int): How many of the best articles by TF-IDF are seeds, behind the linked entities.
         graph (str): Whether passages of neighbours follow, and their order: "claims", "bm25", or "" for none.
         """
@@ -57,8 +57,8 @@ class PassageRetriever:
         return {key: value for key, value in self.__dict__.items() if key != "retriever"}
 
     def __call__(self, doc: Doc) -> Doc:
-        """RETURNS (Doc): The doc. `doc._.passages` is a list of dicts with `entity`, `title`, `text` and `score`,
-        the BM25 without boost, in the order in which they should be read.
+        """RETURNS (Doc): The doc. `doc._.passages` is a list of dicts with `entity`, `title`, `text` and
+        `score`, the BM25 without boost, in the order in which they should be read.
         """
         view = self.retriever.view(doc.text)
         ids = [link["id"] for link in links_of(doc)]

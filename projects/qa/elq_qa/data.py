@@ -53,7 +53,7 @@ def read_gold(folder: Path) -> Dict[str, List[str]]:
 
 def read_merges(path: Path) -> Dict[str, str]:
     """RETURNS (Dict[str, str]): From ids that went to those that stay."""
-    return dict(line.split("\t")[:2] for line in read_lines(path))  # type: ignore[misc]
+    return {old: new for old, new, *_ in (line.split("\t") for line in read_lines(path))}
 
 
 def read_articles(paths: List[Path], merges: Dict[str, str]) -> Dict[str, List[str]]:

@@ -37,8 +37,8 @@ def paired_interval(ours: Array, theirs: Array, *, samples: int = _SAMPLES) -> T
 def compare(
     figures: Mapping[str, Array], pairs: Sequence[Tuple[str, str]], *, samples: int = _SAMPLES
 ) -> Sequence[Row]:
-    """RETURNS (Sequence[Row]): For each pair of systems that have figures: `system`, `than`, `difference`, `low`
-    and `high`.
+    """RETURNS (Sequence[Row]): For each pair of systems that have figures: `system`, `than`, `difference`,
+    `low` and `high`.
     """
     rows = []
     for system, than in pairs:

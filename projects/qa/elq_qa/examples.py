@@ -19,8 +19,8 @@ def show_examples(
 
     nlp (Language): A pipeline that sets `doc.ents`.
     boost (float): What the passages of linked entities rise by.
-    RETURNS (List[Row]): For each question: `links`, the place of that passage `without` and `with` links, from 1
-        on, None if no passage has an answer, and `kind`: "helps", "hurts", or "same".
+    RETURNS (List[Row]): For each question: `links`, the place of that passage `without` and `with` links,
+        from 1 on, None if no passage has an answer, and `kind`: "helps", "hurts", or "same".
     """
     rows = []
     for question, doc in zip(questions, nlp.pipe(x.text for x in questions), strict=True):

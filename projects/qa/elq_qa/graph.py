@@ -62,8 +62,8 @@ class Graph:
         return self._neighbours[self._begins[entity] : self._begins[entity + 1]]
 
     def around(self, entities: Iterable[int], *, seen: Iterable[int] = ()) -> Array:
-        """RETURNS (Array): The neighbours of entities, breadth-first: those of the first one first, each once,
-        without the entities and those seen.
+        """RETURNS (Array): The neighbours of entities, breadth-first: those of the first one first, each
+        once, without the entities and those seen.
         """
         entities = list(map(int, entities))
         found = np.concatenate([np.empty(0, dtype="int32"), *map(self.neighbours, entities)])

@@ -17,12 +17,10 @@ Links = Dict[str, List[Row]]
 
 
 def links_of(doc: Doc) -> List[Row]:
-    """RETURNS (List[Row]): The linked entities of a doc, best first: `id`, `score`, `mention`. Without scores,
-    all are 1.0 and in the order of the text.
+    """RETURNS (List[Row]): The linked entities of a doc, best first: `id`, `score`, `mention`. Without
+    scores, all are 1.0 and in the order of the text.
     """
-    found = [
-        {"id": ent.kb_id_, "score": _score(ent), "mention": ent.text} for ent in doc.ents if ent.kb_id_
-    ]
+    found = [{"id": ent.kb_id_, "score": _score(ent), "mention": ent.text} for ent in doc.ents if ent.kb_id_]
     return sorted(found, key=lambda link: -link["score"])
 
 
@@ -32,23 +30,36 @@ def _score(ent: Span) -> float:
 
 
 def link_questions(
-    nlp: Language, questions: Sequence[Question], path: Path, *, batch_size: int = 64
+    nlp: Language, questions: Sequence[Question], path: Path, *, stamp: str = "", batch_size: int = 64
 ) -> Links:
     """Link a question set and write it to a file; what the file has already is not linked again.
 
     nlp (Language): A pipeline that sets `doc.ents`.
-    path (Path): JSONL with `qid` and `links`, a line for each question.
+    path (Path): JSONL with `qid` and `links`, a line for each question. Beside it is a file with the stamp.
+    stamp (str): Of the pipeline; a file of another one is written anew.
     RETURNS (Links): The links of each question.
     """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    stamp_path = path.with_suffix(".stamp")
+    if not stamp_path.is_file() or stamp_path.read_text(encoding="utf8") != stamp:
+        path.unlink(missing_ok=True)
+        stamp_path.write_text(stamp, encoding="utf8")
     done = read_links(path) if path.is_file() else {}
     waiting = [question for question in questions if question.qid not in done]
-    path.parent.mkdir(parents=True, exist_ok=True)
     stream = nlp.pipe(((x.text, x.qid) for x in waiting), as_tuples=True, batch_size=batch_size)
     with path.open("a", encoding="utf8") as file_:
         for doc, qid in tqdm(stream, desc=path.stem, total=len(waiting), unit=" questions"):
             done[qid] = links_of(doc)
             file_.write(_to_line(qid, done[qid]))
     return done
+
+
+def stamp_pipeline(pipeline: str) -> str:
+    """RETURNS (str): What changes if the files of a pipeline are written again; "" for an installed
+    package.
+    """
+    paths = sorted(path for path in Path(pipeline).rglob("*") if path.is_file())
+    return "".join(f"{path} {path.stat().st_size} {path.stat().st_mtime_ns}\n" for path in paths)
 
 
 def write_gold(questions: Iterable[Question], gold: Dict[str, List[str]], path: Path) -> None:

@@ -6,7 +6,7 @@ from string import Template
 from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
 from .evaluate import CUTS
-from .systems import LINKERS
+from .systems import BOOST, LINKERS
 from .types import Row
 
 TEMPLATE = Path(__file__).parents[1] / "page.md"
@@ -39,6 +39,7 @@ def write_page(output: Path, results: Path) -> None:
         "differences": difference_table(recalls, exacts),
         "engines": engine_table(read_rows(results / "engines")),
         "choices": choice_table(read_rows(results / "choices")),
+        "boost": f"{BOOST:g}",
         "examples": example_tables(read_rows(results / "examples")),
         "steps": step_table(read_rows(results / "steps")),
     }
@@ -106,7 +107,9 @@ def difference_table(recalls: Dict[str, Row], exacts: Dict[str, Row]) -> str:
             seeds, graph = describe(row["system"])
             change = f"{100 * row['difference']:+.1f} [{100 * row['low']:+.1f}, {100 * row['high']:+.1f}]"
             lines.append((about, figure, seeds, graph, change))
-    return table(("questions", "figure", "seeds", "graph", "more than TAGME"), lines) if lines else NOT_MEASURED
+    return (
+        table(("questions", "figure", "seeds", "graph", "more than TAGME"), lines) if lines else NOT_MEASURED
+    )
 
 
 def _differences(recalls: Dict[str, Row], exacts: Dict[str, Row]) -> Iterator[Tuple[str, str, str, Row]]:
@@ -150,7 +153,11 @@ def example_tables(rows: Dict[str, Row]) -> str:
     """
     blocks = []
     for row in rows.values():
-        for kind, title in (("helps", "Linking helps"), ("hurts", "Linking hurts"), ("same", "No difference")):
+        for kind, title in (
+            ("helps", "Linking helps"),
+            ("hurts", "Linking hurts"),
+            ("same", "No difference"),
+        ):
             lines = [
                 (x["question"], x["links"] or "none", _place(x["without"]), _place(x["with"]))
                 for x in row["questions"]

@@ -1,8 +1,8 @@
 """Passages: articles in pieces of about 100 words, those of one entity together, its opening first.
 
 A folder has `texts.bin` (UTF-8), `ends.npy` (passages + 1), `entities.npy` (passages,) with positions of
-entities, `begins.npy` (entities + 1) with the range of passages of each, and `entities.jsonl` with their ids and
-titles. Arrays and texts are memory-mapped.
+entities, `begins.npy` (entities + 1) with the range of passages of each, and `entities.jsonl` with their ids
+and titles. Arrays and texts are memory-mapped.
 """
 
 import json
@@ -121,7 +121,9 @@ class Passages(Sequence[Passage]):
         return self._positions.get(entity, -1)
 
     def positions(self, entities: Iterable[str]) -> List[int]:
-        """RETURNS (List[int]): Where entities are, in the order given, each once; unknown ids are left out."""
+        """RETURNS (List[int]): Where entities are, in the order given, each once; unknown ids are left
+        out.
+        """
         return [i for i in dict.fromkeys(map(self.position, entities)) if i >= 0]
 
     def title(self, entity: int) -> str:

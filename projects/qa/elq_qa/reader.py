@@ -1,7 +1,7 @@
 """The reader: start, end and no answer over an encoder, joint over the passages of a question.
 
-The score of a span is start + end - "no answer" of its passage. All spans of all passages of a question compete
-with each other and with a score of 0, which stands for: no passage has the answer.
+The score of a span is start + end - "no answer" of its passage. All spans of all passages of a question
+compete with each other and with a score of 0, which stands for: no passage has the answer.
 """
 
 import hashlib
@@ -44,7 +44,9 @@ class Reader(torch.nn.Module):
             self.encoder: Any = AutoModel.from_pretrained(folder)
         except (OSError, ValueError) as err:
             problem = str(err).splitlines()[0]
-            raise QAError(f"{folder} is no encoder ({problem}). Fetch one: python -m spacy elq fetch-encoder") from err
+            raise QAError(
+                f"{folder} is no encoder ({problem}). Fetch one: python -m spacy elq fetch-encoder"
+            ) from err
         width = self.encoder.config.hidden_size
         self.spans, self.nothing = torch.nn.Linear(width, 2), torch.nn.Linear(width, 1)
         path = Path(folder) / _HEADS
@@ -73,8 +75,10 @@ class Reader(torch.nn.Module):
         RETURNS (Tuple[torch.Tensor, Any]): (passages, pieces, 2) scores, -inf outside of the passage, half of
             "no answer" already taken off each; and the encoding of the tokenizer.
         """
+        length = min(MAX_LENGTH, self.encoder.config.max_position_embeddings)
+        # of what is too long, the longer text loses its end: nearly always the passage
         encoded = self.tokenizer(
-            questions, texts, truncation="only_second", max_length=MAX_LENGTH, padding=True, return_tensors="pt"
+            questions, texts, truncation="longest_first", max_length=length, padding=True, return_tensors="pt"
         )
         states = self.encoder(**encoded).last_hidden_state
         inside = torch.tensor([[x == 1 for x in encoded.sequence_ids(i)] for i in range(len(texts))])
@@ -132,8 +136,8 @@ def joint_loss(scores: torch.Tensor, gold: torch.Tensor, groups: torch.Tensor) -
 
     scores (torch.Tensor): (passages, pieces, 2) of starts and ends, -inf outside of the passages.
     gold (torch.Tensor): (passages, pieces, 2) bool, the starts and ends of answers.
-    groups (torch.Tensor): (passages,) the question of each passage, from 0 on, ascending. One without gold has
-        "no answer", whose score is 0.
+    groups (torch.Tensor): (passages,) the question of each passage, from 0 on, ascending. One without gold
+        has "no answer", whose score is 0.
     RETURNS (torch.Tensor): The mean over questions.
     """
     losses = []
@@ -167,6 +171,8 @@ def mark_gold(encoded: Any, spans: Sequence[Sequence[Tuple[int, int]]]) -> torch
 
 
 def parameters_by_rate(reader: Reader, rate: float) -> List[Dict[str, Any]]:
-    """RETURNS (List[Dict[str, Any]]): Groups for the optimizer: the heads are new and learn ten times as fast."""
+    """RETURNS (List[Dict[str, Any]]): Groups for the optimizer: the heads are new and learn ten times as
+    fast.
+    """
     encoder = [x for x in reader.encoder.parameters() if x.requires_grad]
     return [{"params": encoder, "lr": rate}, {"params": list(reader._heads().parameters()), "lr": 10 * rate}]

@@ -72,7 +72,9 @@ def read_all(
     waiting: List[Tuple[int, int]] = []
     for i, question in enumerate(questions):
         known = readings.of(question.qid)
-        waiting += [(i, passage) for passage in np.unique(both[i]).tolist() if passage >= 0 and passage not in known]
+        waiting += [
+            (i, passage) for passage in np.unique(both[i]).tolist() if passage >= 0 and passage not in known
+        ]
     for begin in tqdm(range(0, len(waiting), _CHUNK), desc="Read", unit=f" x {_CHUNK} passages"):
         own = waiting[begin : begin + _CHUNK]
         found = reader.read([(questions[i].text, passages[passage].full) for i, passage in own])
@@ -83,8 +85,8 @@ def read_all(
 def find_answers(
     questions: Sequence[Question], run: Run, passages: Passages, readings: Readings, *, count: int
 ) -> List[str]:
-    """RETURNS (List[str]): The answer to each question: the best span of the first passages of a system; "" if
-    there are none.
+    """RETURNS (List[str]): The answer to each question: the best span of the first passages of a system; ""
+    if there are none.
     """
     answers = []
     for question, own in zip(questions, run.passages[:, :count], strict=True):

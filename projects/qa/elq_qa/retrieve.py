@@ -86,8 +86,10 @@ class Retriever:
             return best(self._boosted(view.scores, linked, setting.boost), count)
         if not (setting.linker or setting.articles):
             return best(view.scores, count)
-        seeds = np.asarray(list(dict.fromkeys(chain(linked, view.articles[: setting.articles]))), dtype="int64")
-        near, far = self._neighbours(seeds, view.scores, setting.graph)
+        seeds = np.asarray(
+            list(dict.fromkeys(chain(linked, view.articles[: setting.articles]))), dtype="int64"
+        )
+        near, far = self._neighbours(seeds, view.scores, setting.graph, count)
         passages = self.passages
         found = order(
             passages.firsts(seeds),
@@ -97,13 +99,17 @@ class Retriever:
         )
         return np.asarray(found[:count], dtype="int64")
 
-    def _neighbours(self, seeds: Array, scores: Array, kind: str) -> List[Array]:
-        """RETURNS (List[Array]): The entities one hop away, and those two hops away."""
+    def _neighbours(self, seeds: Array, scores: Array, kind: str, count: int) -> List[Array]:
+        """RETURNS (List[Array]): The entities one hop away, and those two hops away if there are not `count`
+        yet.
+        """
         if not kind:
             return [seeds[:0], seeds[:0]]
         near = self._sorted(self.graph.around(seeds), scores, kind)
+        if len(near) >= count:
+            return [near[:count], near[:0]]
         far = self.graph.around(near[:WIDTH], seen=[*seeds, *near])
-        return [near, self._sorted(far, scores, kind)]
+        return [near, self._sorted(far, scores, kind)[:count]]
 
     def _sorted(self, entities: Array, scores: Array, kind: str) -> Array:
         if kind == "claims":
@@ -120,8 +126,8 @@ class Retriever:
 def order(
     firsts: Iterable[int], neighbours: Iterable[int], others: Iterable[int], rest: Iterable[int]
 ) -> List[int]:
-    """The order of passages: the first ones of the seeds; first ones of neighbours in turn with other passages
-    of the seeds; what is left of either; the rest.
+    """The order of passages: the first ones of the seeds; first ones of neighbours in turn with other
+    passages of the seeds; what is left of either; the rest.
 
     RETURNS (List[int]): The passages, each once.
     """

@@ -1,7 +1,7 @@
 """Runs: what each system retrieves for a question set, and the first passage with an answer.
 
-A run is a folder of parts of `PART` questions, so that an interrupted one goes on. A part is made again if the
-links, the setting or the passages are others.
+A run is a folder of parts of `PART` questions, so that an interrupted one goes on. A part is made again if
+the links, the setting or the passages are others.
 """
 
 from pathlib import Path
@@ -28,7 +28,8 @@ class Run(NamedTuple):
     """A system on a question set.
 
     passages (Array): (questions, COUNT) positions of passages in order, -1 behind the last one.
-    firsts (Array): (questions,) how many passages are before the first with an answer, `NEVER` if none has one.
+    firsts (Array): (questions,) how many passages are before the first with an answer, `NEVER` if none has
+        one.
     """
 
     passages: Array
@@ -91,7 +92,9 @@ def read_runs(folder: Path, count: int) -> Dict[str, Run]:
 def _retrieve(retriever: Retriever, questions: Sequence[Question], systems: List[System]) -> List[Run]:
     """RETURNS (List[Run]): A run for each system."""
     runs = [
-        Run(np.full((len(questions), COUNT), -1, dtype="int32"), np.full(len(questions), NEVER, dtype="int16"))
+        Run(
+            np.full((len(questions), COUNT), -1, dtype="int32"), np.full(len(questions), NEVER, dtype="int16")
+        )
         for _ in systems
     ]
     for i, question in enumerate(questions):

@@ -55,8 +55,8 @@ def best(scores: Array, count: int, *, among: Optional[Array] = None) -> Array:
 
     scores (Array): (passages,) scores.
     count (int): How many at most.
-    among (Optional[Array]): Positions to choose from, all of them whatever their score; by default those with a
-        score above 0.
+    among (Optional[Array]): Positions to choose from, all of them whatever their score; by default those
+        with a score above 0.
     RETURNS (Array): Positions by score; of equal ones the first first.
     """
     positions = np.flatnonzero(scores > 0) if among is None else among

@@ -1,4 +1,6 @@
-"""The systems of the tables: every linker alone and with articles by TF-IDF, each with and without the graph."""
+"""The systems of the tables: every linker alone and with articles by TF-IDF, each with and without the
+graph.
+"""
 
 from pathlib import Path
 from typing import Dict, Iterator, List, Tuple
@@ -33,7 +35,9 @@ def make_settings(linker: str, articles: int, *, boost: float = BOOST) -> Iterat
 
 
 def find_systems(name: str, folder: Path, *, boost: float = BOOST) -> List[System]:
-    """RETURNS (List[System]): The systems for a question set, of those linkers that have a file in the folder."""
+    """RETURNS (List[System]): The systems for a question set, of those linkers that have a file in the
+    folder.
+    """
     found: Dict[str, Links] = {
         linker: read_links(folder / f"{linker}.jsonl")
         for linker in LINKERS
@@ -48,8 +52,8 @@ def find_systems(name: str, folder: Path, *, boost: float = BOOST) -> List[Syste
 
 
 def make_pairs(articles: int) -> List[Tuple[str, str]]:
-    """RETURNS (List[Tuple[str, str]]): Names of systems to compare: the ELQs with TAGME in the same setting, and
-    every linker with no linker.
+    """RETURNS (List[Tuple[str, str]]): Names of systems to compare: the ELQs with TAGME in the same setting,
+    and every linker with no linker.
     """
     pairs = []
     for linker in LINKERS:

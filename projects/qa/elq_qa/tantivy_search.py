@@ -22,7 +22,8 @@ class TantivySearch:
         terms = [tantivy.Query.term_query(self._schema, "text", word, "freq") for word in words]
         query = tantivy.Query.boolean_query([(tantivy.Occur.Should, term) for term in terms])
         hits = self._searcher.search(query, count, count=False).hits
-        return list(self._searcher.fast_field_values("position", [address for _, address in hits]))
+        positions = self._searcher.fast_field_values("position", [address for _, address in hits])
+        return [int(position) for position in positions if position is not None]
 
 
 def build_tantivy(texts: Iterable[str], folder: Path, *, memory: int = 300_000_000) -> TantivySearch:

@@ -1,7 +1,7 @@
 """TF-IDF over articles as DrQA has it: hashed words and pairs of words, log counts, no length normalization.
 
-A folder has `begins.npy` (grams + 1), and for each gram, one after the other, the entities whose article has it
-(`entities.npy`) and how often, at most 255 times (`counts.npy`).
+A folder has `begins.npy` (grams + 1), and for each gram, one after the other, the entities whose article has
+it (`entities.npy`) and how often, at most 255 times (`counts.npy`).
 """
 
 from pathlib import Path
@@ -102,7 +102,9 @@ def build_tfidf(words: Words, begins: Array, folder: Path, *, grams: int = GRAMS
 
 
 def _counted(words: Words, begins: Array, grams: int) -> Iterator[Tuple[Array, Array]]:
-    """YIELDS (Tuple[Array, Array]): For some articles at a time, hash << 32 | entity, sorted, and how often."""
+    """YIELDS (Tuple[Array, Array]): For some articles at a time, hash << 32 | entity, sorted, and how
+    often.
+    """
     ends = words.ends[begins]
     start = 0
     while start < len(begins) - 1:

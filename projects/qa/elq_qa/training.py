@@ -1,4 +1,6 @@
-"""Training data of the reader, by distant supervision, and the training, which can be interrupted and resumed."""
+"""Training data of the reader, by distant supervision, and the training, which can be interrupted and
+resumed.
+"""
 
 import random
 from pathlib import Path
@@ -31,7 +33,9 @@ class Group(NamedTuple):
     spans: Tuple[Tuple[Tuple[int, int], ...], ...]
 
 
-def supervise(questions: Sequence[Question], run: Run, passages: Passages, *, seed: int = 0) -> Iterator[Group]:
+def supervise(
+    questions: Sequence[Question], run: Run, passages: Passages, *, seed: int = 0
+) -> Iterator[Group]:
     """Find passages with an answer, and others, among those retrieved.
 
     questions (Sequence[Question]): The questions.
@@ -55,7 +59,9 @@ def read_squad(path: Path) -> Iterator[Group]:
     for record in read_records(path):
         front = f"{record['title'].replace('_', ' ')}\n"
         for qa in record["qas"]:
-            spans = {(len(front) + x["start"], len(front) + x["start"] + len(x["text"])) for x in qa["answers"]}
+            spans = {
+                (len(front) + x["start"], len(front) + x["start"] + len(x["text"])) for x in qa["answers"]
+            }
             yield Group(qa["question"], (front + record["context"],), (tuple(sorted(spans)),))
 
 

@@ -19,12 +19,11 @@ from .types import Array, QAError
 _WORD = re.compile(r"\w+")
 _CHUNK = 1 << 22
 # of Lucene, and what questions are asked with
-STOP_WORDS = frozenset(
-    (
-        "a an and are as at be but by for if in into is it no not of on or such that the their then there these "
-        "they this to was will with what which who whom whose when where why how do does did s"
-    ).split()
-)
+_STOP_WORDS = """
+a an and are as at be but by for if in into is it no not of on or such that the their then there these
+they this to was will with what which who whom whose when where why how do does did s
+"""
+STOP_WORDS = frozenset(_STOP_WORDS.split())
 
 
 def find_words(text: str) -> List[str]:

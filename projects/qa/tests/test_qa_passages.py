@@ -2,10 +2,6 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from qa_world import ARTICLES, ENTITIES, QUESTIONS, make_passages, make_world
-
 from elq_qa.data import read_articles, read_gold, read_lines, read_merges, read_questions
 from elq_qa.graph import Graph
 from elq_qa.passages import Passages, build_passages, split_article
@@ -13,6 +9,9 @@ from elq_qa.search import Search, best, build_search
 from elq_qa.tfidf import Tfidf, hash_grams
 from elq_qa.types import QAError
 from elq_qa.words import Words, build_words, find_words
+from hypothesis import given
+from hypothesis import strategies as st
+from qa_world import ARTICLES, ENTITIES, QUESTIONS, make_passages, make_world
 
 
 @given(st.text(alphabet="ab.!? \n", max_size=200), st.integers(1, 6))
@@ -136,7 +135,9 @@ def test_best_is_a_stable_sort(scores, count):
 
 
 def test_tantivy_finds_what_bm25s_finds(tmp_path):
-    tantivy_search = pytest.importorskip("elq_qa.tantivy_search", reason="needs tantivy", exc_type=ImportError)
+    tantivy_search = pytest.importorskip(
+        "elq_qa.tantivy_search", reason="needs tantivy", exc_type=ImportError
+    )
     passages = make_passages(tmp_path)
     found = tantivy_search.build_tantivy(passages.texts(), tmp_path / "tantivy")
     search = build_search(build_words(passages.texts(), tmp_path / "words"), tmp_path / "search")

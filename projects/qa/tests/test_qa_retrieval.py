@@ -5,22 +5,21 @@ import json
 import numpy as np
 import pytest
 import spacy
-from hypothesis import given
-from hypothesis import strategies as st
-from qa_world import ENTITIES, GOLD, QUESTIONS, make_world
-from spacy.language import Language
-from spacy.tokens import Span
-
 from elq_qa import runs as runs_module
 from elq_qa.answers import has_answer, is_exact, normalize_answer, tokenize
 from elq_qa.evaluate import compare, paired_interval, recall
 from elq_qa.graph import build_graph, read_edges
-from elq_qa.links import link_questions, links_of, read_links, write_gold
+from elq_qa.links import link_questions, links_of, read_links, stamp_pipeline, write_gold
 from elq_qa.report import write_recall
 from elq_qa.retrieve import Setting, open_retriever, order
 from elq_qa.runs import COUNT, NEVER, System, read_run, retrieve_all
 from elq_qa.systems import find_systems, make_pairs, make_settings
 from elq_qa.types import QAError
+from hypothesis import given
+from hypothesis import strategies as st
+from qa_world import ENTITIES, GOLD, QUESTIONS, make_world
+from spacy.language import Language
+from spacy.tokens import Span
 
 
 @pytest.fixture(scope="module")
@@ -197,6 +196,13 @@ def test_any_pipeline_that_sets_ents_is_a_linker(tmp_path):
     path.write_text(path.read_text().replace("planet", "kept"))
     assert link_questions(nlp, QUESTIONS, path)["q0"][0]["id"] == "kept"
     assert list(read_links(path)) == ["q0", "q1", "q2", "q3"]
+    # another pipeline of that name
+    assert link_questions(nlp, QUESTIONS, path, stamp="other")["q0"][0]["id"] == "planet"
+    nlp.to_disk(tmp_path / "pipeline")
+    stamp = stamp_pipeline(str(tmp_path / "pipeline"))
+    nlp.to_disk(tmp_path / "pipeline")
+    assert "" != stamp_pipeline(str(tmp_path / "pipeline")) != stamp
+    assert stamp_pipeline("en_core_web_sm") == ""
 
 
 def test_links_are_sorted_by_score():
