@@ -1,5 +1,15 @@
 """`python -m elq_qa`."""
 
-from .commands import app
+import sys
 
-app(prog_name="python -m elq_qa")
+import typer
+
+from .commands import app
+from .types import QAError
+
+try:
+    app(prog_name="python -m elq_qa")
+except QAError as err:
+    # not wrapped, so that commands can be copied
+    typer.secho(f"✘ {err}", fg="red", err=True)
+    sys.exit(1)

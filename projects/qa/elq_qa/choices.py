@@ -11,7 +11,7 @@ from .evaluate import recall
 from .links import Links
 from .passages import Passages
 from .retrieve import Retriever, Setting
-from .runs import COUNT, NEVER, find_hits
+from .runs import COUNT, NEVER, find_first
 from .search import best, build_search
 from .systems import LINKERS
 from .types import Question, Row
@@ -33,11 +33,7 @@ def try_bm25(
     rows = []
     for k1, b in pairs:
         search = build_search(words, folder, k1=k1, b=b)
-        firsts = []
-        for question in questions:
-            found = best(search.scores(question.text), COUNT)
-            hits = find_hits(passages, question, found)
-            firsts.append(next((rank for rank, i in enumerate(found.tolist()) if i in hits), NEVER))
+        firsts = [find_first(passages, x, best(search.scores(x.text), COUNT)) for x in questions]
         rows.append({"what": "BM25: k1, b", "value": f"{k1}, {b}", "recall": recall(np.asarray(firsts))})
     return rows
 
@@ -52,9 +48,7 @@ def try_boosts(
         view = retriever.view(question.text, articles=1)
         ids = [link["id"] for link in links.get(question.qid, ())]
         found = [retriever.retrieve(view, ids, Setting(linker, boost=x), count=COUNT) for x in boosts]
-        hits = find_hits(retriever.passages, question, np.concatenate(found))
-        for row, own in enumerate(found):
-            firsts[row, column] = next((rank for rank, i in enumerate(own.tolist()) if i in hits), NEVER)
+        firsts[:, column] = [find_first(retriever.passages, question, own) for own in found]
     return [
         {"what": f"rise for {LINKERS[linker]}", "value": f"{boost}", "recall": recall(own)}
         for boost, own in zip(boosts, firsts, strict=True)

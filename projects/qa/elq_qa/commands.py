@@ -145,27 +145,22 @@ def tagme(
 
 
 @app.command()
-def engines(
+def engine(
+    library: str = typer.Argument(..., help="bm25s or tantivy"),
     name: str = typer.Argument("webquestions_dev", help="Name of the question set"),
     data: Path = typer.Option(..., help="Folder of the raw files"),
     work: Path = WORK,
     results: Path = RESULTS,
 ) -> None:
-    """Compare bm25s and tantivy on the passages: time, size, questions/s, answer recall."""
-    import shutil
-
+    """Measure a search library on the passages: time, size, questions/s, answer recall."""
     from .data import read_questions
-    from .engines import measure_bm25s, measure_tantivy
+    from .engines import measure
     from .passages import Passages
     from .report import write_result
 
-    made, questions = Passages(work / "passages"), read_questions(data / "qa" / "questions" / f"{name}.jsonl")
-    for engine, measure in (("tantivy", measure_tantivy), ("bm25s", measure_bm25s)):
-        folder = work / "engines" / engine
-        shutil.rmtree(folder, ignore_errors=True)
-        write_result(
-            results / "engines" / f"{engine}.json", {"set": name, **measure(made, questions, folder)}
-        )
+    questions = read_questions(data / "qa" / "questions" / f"{name}.jsonl")
+    row = measure(library, Passages(work / "passages"), questions, work / "engines" / library)
+    write_result(results / "engines" / f"{library}.json", {"set": name, **row})
 
 
 @app.command()
@@ -244,29 +239,45 @@ def page(
 
 
 @app.command()
-def choose(
-    linkers: List[str] = typer.Argument(..., help="Linkers that have linked the question set"),
-    name: str = typer.Option("webquestions_dev", help="Name of the question set"),
+def choose_bm25(
+    name: str = typer.Argument("webquestions_dev", help="Name of the question set"),
     data: Path = typer.Option(..., help="Folder of the raw files"),
     work: Path = WORK,
     results: Path = RESULTS,
 ) -> None:
-    """Try BM25's parameters, and how much passages of linked entities are raised, on the development set."""
-    from .choices import try_bm25, try_boosts
+    """Try BM25's parameters on the development set."""
+    from .choices import try_bm25
+    from .data import read_questions
+    from .passages import Passages
+    from .report import write_result
+    from .words import Words
+
+    questions = read_questions(data / "qa" / "questions" / f"{name}.jsonl")
+    pairs = [(0.6, 0.2), (0.9, 0.4), (1.2, 0.75)]
+    made, words = Passages(work / "passages"), Words(work / "words")
+    tried = try_bm25(words, made, questions, pairs, work / "choices")
+    write_result(results / "choices" / "bm25.json", {"set": name, "tried": tried})
+
+
+@app.command()
+def choose_boost(
+    linker: str = typer.Argument(..., help="A linker that has linked the question set"),
+    name: str = typer.Argument("webquestions_dev", help="Name of the question set"),
+    data: Path = typer.Option(..., help="Folder of the raw files"),
+    work: Path = WORK,
+    results: Path = RESULTS,
+) -> None:
+    """Try how much the passages of linked entities are raised, on the development set."""
+    from .choices import try_boosts
     from .data import read_questions
     from .links import read_links
     from .report import write_result
     from .retrieve import open_retriever
 
-    retriever = open_retriever(work)
-    words, made = retriever.search.words, retriever.passages
     questions = read_questions(data / "qa" / "questions" / f"{name}.jsonl")
-    tried = try_bm25(words, made, questions, [(0.9, 0.4), (1.2, 0.75), (0.6, 0.2)], work / "choices")
-    write_result(results / "choices" / "bm25.json", {"set": name, "tried": tried})
-    for linker in linkers:
-        links = read_links(work / "links" / name / f"{linker}.jsonl")
-        tried = try_boosts(retriever, questions, linker, links, [1.0, 2.0, 4.0, 8.0, 16.0])
-        write_result(results / "choices" / f"{linker}.json", {"set": name, "tried": tried})
+    links = read_links(work / "links" / name / f"{linker}.jsonl")
+    tried = try_boosts(open_retriever(work), questions, linker, links, [1.0, 2.0, 4.0, 8.0, 16.0])
+    write_result(results / "choices" / f"boost-{linker}.json", {"set": name, "tried": tried})
 
 
 @app.command()

@@ -1,43 +1,35 @@
 """bm25s and tantivy on the same passages: time to build, size, questions/s, answer recall."""
 
+import shutil
 import time
 from pathlib import Path
-from typing import Any, Callable, List, Sequence
+from typing import Callable, Sequence
 
 import numpy as np
 
 from .evaluate import recall
 from .passages import Passages
-from .runs import COUNT, NEVER, find_hits
+from .runs import COUNT, find_first
 from .search import best, build_search
 from .tantivy_search import build_tantivy
-from .types import Question, Row
+from .types import Array, QAError, Question, Row
 from .words import build_words
 
-
-def measure_bm25s(passages: Passages, questions: Sequence[Question], folder: Path) -> Row:
-    """RETURNS (Row): What bm25s takes, with its own numbering of words, and finds."""
-
-    def build() -> Callable[[str], List[int]]:
-        search = build_search(build_words(passages.texts(), folder / "words"), folder / "search")
-        return lambda text: best(search.scores(text), COUNT).tolist()
-
-    return {"engine": "bm25s", **_measure(build, passages, questions, folder)}
+Find = Callable[[str], Array]
 
 
-def measure_tantivy(passages: Passages, questions: Sequence[Question], folder: Path) -> Row:
-    """RETURNS (Row): What tantivy takes and finds."""
+def measure(library: str, passages: Passages, questions: Sequence[Question], folder: Path) -> Row:
+    """Build an index of passages and search it.
 
-    def build() -> Callable[[str], List[int]]:
-        search = build_tantivy(passages.texts(), folder)
-        return lambda text: search.search(text, COUNT)
-
-    return {"engine": "tantivy", **_measure(build, passages, questions, folder)}
-
-
-def _measure(build: Any, passages: Passages, questions: Sequence[Question], folder: Path) -> Row:
+    library (str): "bm25s" or "tantivy".
+    folder (Path): For the index; what is there is removed.
+    RETURNS (Row): Seconds to build, with what numbers words; megabytes; questions/s and answer recall.
+    """
+    if library not in _BUILD:
+        raise QAError(f"library is {library!r}. Expected one of {', '.join(_BUILD)}.")
+    shutil.rmtree(folder, ignore_errors=True)
     start = time.perf_counter()
-    find = build()
+    find = _BUILD[library](passages, folder)
     built = time.perf_counter()
     # the first questions read the files
     for question in questions[:20]:
@@ -45,16 +37,28 @@ def _measure(build: Any, passages: Passages, questions: Sequence[Question], fold
     begun = time.perf_counter()
     found = [find(question.text) for question in questions]
     searched = time.perf_counter()
-    firsts = []
-    for question, own in zip(questions, found, strict=True):
-        hits = find_hits(passages, question, np.asarray(own, dtype="int64"))
-        firsts.append(next((rank for rank, i in enumerate(own) if i in hits), NEVER))
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     return {
+        "engine": library,
         "passages": len(passages),
         "questions": len(questions),
         "build_seconds": round(built - start, 1),
         "megabytes": round(size / 1e6),
         "questions_per_second": round(len(questions) / (searched - begun), 1),
-        "recall": recall(np.asarray(firsts)),
+        "recall": recall(
+            np.asarray([find_first(passages, *pair) for pair in zip(questions, found, strict=True)])
+        ),
     }
+
+
+def _build_bm25s(passages: Passages, folder: Path) -> Find:
+    search = build_search(build_words(passages.texts(), folder / "words"), folder / "search")
+    return lambda text: best(search.scores(text), COUNT)
+
+
+def _build_tantivy(passages: Passages, folder: Path) -> Find:
+    search = build_tantivy(passages.texts(), folder)
+    return lambda text: np.asarray(search.search(text, COUNT), dtype="int64")
+
+
+_BUILD = {"bm25s": _build_bm25s, "tantivy": _build_tantivy}

@@ -2,12 +2,11 @@
 
 from typing import Dict, List, Sequence
 
-import numpy as np
 from spacy.language import Language
 
 from .links import links_of
 from .retrieve import Retriever, Setting
-from .runs import COUNT, find_hits
+from .runs import COUNT, find_first
 from .systems import BOOST
 from .types import Question, Row
 
@@ -29,15 +28,14 @@ def show_examples(
         places: Dict[str, int] = {}
         for name, setting in (("without", Setting()), ("with", Setting("doc", boost=boost))):
             found = retriever.retrieve(view, ids, setting, count=COUNT)
-            hits = find_hits(retriever.passages, question, found)
-            places[name] = next((i for i, x in enumerate(found.tolist(), 1) if x in hits), COUNT + 1)
-        sign = int(np.sign(places["with"] - places["without"]))
+            places[name] = find_first(retriever.passages, question, found) + 1
+        change = places["with"] - places["without"]
         rows.append(
             {
                 "question": question.text,
                 "links": ", ".join(f"{link['mention']} = {link['id']}" for link in links),
                 **{name: place if place <= COUNT else None for name, place in places.items()},
-                "kind": {-1: "helps", 0: "same", 1: "hurts"}[sign],
+                "kind": "helps" if change < 0 else "hurts" if change else "same",
             }
         )
     return rows

@@ -65,17 +65,18 @@ def set_tables(name: str, recalls: Dict[str, Row], exacts: Dict[str, Row]) -> st
         own = recalls[name].get(part)
         if own:
             exact = exacts.get(name, {}).get(part, {})
-            blocks += [title.format(own["questions"]), _set_table(name, own, exact)]
+            # the paper's figures are over all questions
+            paper = list(SETS).index(name) if part == "all" else -1
+            blocks += [title.format(own["questions"]), _set_table(own, exact, paper)]
     return "\n\n".join(blocks)
 
 
-def _set_table(name: str, recalls: Row, exact: Row) -> str:
-    place = list(SETS).index(name)
+def _set_table(recalls: Row, exact: Row, paper: int) -> str:
     lines = []
     for system, found in recalls["recall"].items():
-        paper = f" ({PAPER[system][place]})" if system in PAPER and place < 3 else ""
+        beside = f"({PAPER[system][paper]})" if system in PAPER and 0 <= paper < 3 else ""
         cells = [f"{100 * found[str(cut)]:.1f}" for cut in CUTS]
-        lines.append((*describe(system), *cells, _exact(exact, system) + paper))
+        lines.append((*describe(system), *cells, f"{_exact(exact, system)} {beside}".strip()))
     read = f", first {exact['questions']:,}" if exact and exact["questions"] < recalls["questions"] else ""
     return table(("seeds", "graph", *(f"@{cut}" for cut in CUTS), f"EM{read} (paper)"), lines)
 

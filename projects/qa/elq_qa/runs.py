@@ -103,7 +103,7 @@ def _retrieve(retriever: Retriever, questions: Sequence[Question], systems: List
         hits = find_hits(retriever.passages, question, np.concatenate(found))
         for run, own in zip(runs, found, strict=True):
             run.passages[i, : len(own)] = own
-            run.firsts[i] = next((rank for rank, x in enumerate(own.tolist()) if x in hits), NEVER)
+            run.firsts[i] = _first(own, hits)
     return runs
 
 
@@ -128,3 +128,14 @@ def find_hits(passages: Passages, question: Question, positions: Array) -> Set[i
     """RETURNS (Set[int]): Those of the passages that have an answer."""
     answers = [tokenize(answer) for answer in question.answers]
     return {i for i in np.unique(positions).tolist() if has_answer(tokenize(passages[i].full), answers)}
+
+
+def find_first(passages: Passages, question: Question, positions: Array) -> int:
+    """RETURNS (int): How many of the passages are before the first that has an answer, `NEVER` if none has
+    one.
+    """
+    return _first(positions, find_hits(passages, question, positions))
+
+
+def _first(positions: Array, hits: Set[int]) -> int:
+    return next((rank for rank, i in enumerate(positions.tolist()) if i in hits), NEVER)

@@ -31,7 +31,7 @@ def main(
     nlp.add_pipe("elq_passages", config={"work": str(work), "count": count, "boost": boost}, last=True)
     answerer = Reader(str(reader)) if reader else None
     for doc in nlp.pipe(questions):
-        links = ", ".join(f"{ent.text} = {ent.kb_id_}" for ent in doc.ents) or "no links"
+        links = ", ".join(f"{ent.text} = {ent.kb_id_}" for ent in doc.ents if ent.kb_id_) or "no links"
         typer.echo(f"{doc.text} ({links})")
         texts = [Passage(x["entity"], x["title"], x["text"]).full for x in doc._.passages]
         if answerer and texts:
