@@ -16,13 +16,18 @@ def passages(
     articles: List[Path] = typer.Argument(..., help="Articles: JSONL with id and text"),
     merges: Path = typer.Option(..., help="Ids that went, and those that stay"),
     work: Path = WORK,
+    results: Path = RESULTS,
 ) -> None:
     """Split articles into passages, behind the openings of the catalogue."""
     from .data import read_articles, read_merges, read_records
     from .passages import build_passages
+    from .report import write_result
 
     texts = read_articles(articles, read_merges(merges))
     made = build_passages(read_records(catalogue), texts, work / "passages")
+    known = {"passages": len(made), "entities": len(made.begins) - 1}
+    counts = {**known, "articles": sum(map(len, texts.values()))}
+    write_result(results / "data" / "passages.json", counts)
     typer.echo(f"{len(made):,} passages of {len(made.begins) - 1:,} entities")
 
 
@@ -62,13 +67,17 @@ def articles(work: Path = WORK) -> None:
 def graph(
     edges: Path = typer.Argument(..., help="Folder with kb.tsv.xz, links.tsv.gz and tables.tsv.gz"),
     work: Path = WORK,
+    results: Path = RESULTS,
 ) -> None:
     """Put the edges between entities into arrays."""
-    from .graph import build_graph, read_edges
+    from .graph import SOURCES, build_graph, read_edges
     from .passages import Passages
+    from .report import write_result
 
     made = Passages(work / "passages")
-    build_graph(read_edges(edges, made), len(made.begins) - 1, work / "graph")
+    found = list(read_edges(edges, made))
+    build_graph(found, len(made.begins) - 1, work / "graph")
+    write_result(results / "data" / "graph.json", dict(zip(SOURCES, map(len, found), strict=True)))
 
 
 @app.command()
@@ -76,13 +85,18 @@ def gold(
     name: str = typer.Argument(..., help="Name of the question set"),
     data: Path = typer.Option(..., help="Folder of the raw files"),
     work: Path = WORK,
+    results: Path = RESULTS,
 ) -> None:
     """Write the gold entities of a question set as the links of a linker."""
     from .data import read_gold, read_questions
     from .links import write_gold
+    from .report import write_result
 
     questions = read_questions(data / "qa" / "questions" / f"{name}.jsonl")
     write_gold(questions, read_gold(data / "questions"), work / "links" / name / "gold.jsonl")
+    trained = read_gold(data / "questions", "webqsp_el_train")
+    counts = {"questions": len(questions), "trained": sum(x.gold in trained for x in questions)}
+    write_result(results / "data" / f"{name}.json", counts)
 
 
 @app.command()
@@ -169,7 +183,7 @@ def train(
     names: List[str] = typer.Argument(..., help="Names of question sets"),
     data: Path = typer.Option(..., help="Folder of the raw files"),
     work: Path = WORK,
-    steps: int = typer.Option(1500, help="Batches"),
+    steps: int = typer.Option(500, help="Batches"),
     batch_size: int = typer.Option(8, help="Questions in a batch"),
     threads: int = typer.Option(2, help="Threads"),
 ) -> None:

@@ -43,11 +43,14 @@ def read_questions(path: Path) -> List[Question]:
     ]
 
 
-def read_gold(folder: Path) -> Dict[str, List[str]]:
-    """RETURNS (Dict[str, List[str]]): From each question of WebQSP_EL to the ids of its gold entities, in
-    the order of the text.
+def read_gold(folder: Path, names: str = "webqsp_el_*") -> Dict[str, List[str]]:
+    """Read the gold entities of WebQSP_EL.
+
+    names (str): Which files, without their suffix.
+    RETURNS (Dict[str, List[str]]): From the id of each question to those of its entities, in the order of the
+        text.
     """
-    records = (x for path in sorted(folder.glob("webqsp_el_*.jsonl")) for x in read_records(path))
+    records = (x for path in sorted(folder.glob(f"{names}.jsonl")) for x in read_records(path))
     return {x["qid"]: list(dict.fromkeys(span["id"] for span in x["spans"])) for x in records}
 
 

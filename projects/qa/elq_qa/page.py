@@ -6,6 +6,7 @@ from string import Template
 from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
 from .evaluate import CUTS
+from .graph import SOURCES
 from .systems import BOOST, LINKERS
 from .types import Row
 
@@ -35,6 +36,7 @@ def write_page(output: Path, results: Path) -> None:
     """
     recalls, exacts = read_rows(results / "recall"), read_rows(results / "exact")
     tables = {
+        **count_facts(read_rows(results / "data")),
         **{name: set_tables(name, recalls, exacts) for name in SETS},
         "differences": difference_table(recalls, exacts),
         "engines": engine_table(read_rows(results / "engines")),
@@ -45,6 +47,18 @@ def write_page(output: Path, results: Path) -> None:
     }
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text(Template(TEMPLATE.read_text(encoding="utf8")).substitute(tables), encoding="utf8")
+
+
+def count_facts(rows: Dict[str, Row]) -> Dict[str, str]:
+    """RETURNS (Dict[str, str]): The numbers in the text of the page."""
+    passages, graph = rows.get("passages", {}), rows.get("graph", {})
+    dev = rows.get("webquestions_dev", {})
+    facts = {
+        **{name: passages.get(name) for name in ("passages", "entities", "articles")},
+        **{name: graph.get(file_) for name, file_ in zip(("claims", "links", "cells"), SOURCES, strict=True)},
+        **{f"dev_{name}": dev.get(name) for name in ("questions", "trained")},
+    }
+    return {name: "?" if value is None else f"{value:,}" for name, value in facts.items()}
 
 
 def read_rows(folder: Path) -> Dict[str, Row]:

@@ -16,7 +16,7 @@ from .reader import Reader, joint_loss, mark_gold, parameters_by_rate
 from .runs import Run
 from .types import Question
 
-PER_QUESTION = 4
+PER_QUESTION = 3
 _STATE = "state.pt"
 
 

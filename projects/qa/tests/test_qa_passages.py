@@ -166,4 +166,5 @@ def test_raw_files_are_read(tmp_path):
     spans = [{"id": "x"}, {"id": "y"}, {"id": "x"}]
     (tmp_path / "webqsp_el_test.jsonl").write_text(json.dumps({"qid": "WebQTest-0", "spans": spans}) + "\n")
     assert read_gold(tmp_path) == {"WebQTest-0": ["x", "y"]}
+    assert read_gold(tmp_path, "webqsp_el_train") == {}
     assert list(read_lines(tmp_path / "merges.tsv")) == ["old\tnew"]
