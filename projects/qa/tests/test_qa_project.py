@@ -112,10 +112,8 @@ def test_examples_say_what_links_change(folder, world):
         (None, None, "same"),
     ]
     assert rows[0]["links"] == "mercury = planet"
-    changed = [
-        QUESTIONS[2]._replace(text=text) for text in ("thick clouds of mercury", "planet with mercury")
-    ]
-    assert [row["kind"] for row in show_examples(nlp, world, changed, boost=9.0)] == ["hurts", "hurts"]
+    hurt = QUESTIONS[2]._replace(text="thick clouds of mercury")
+    assert [row["kind"] for row in show_examples(nlp, world, [hurt], boost=9.0)] == ["hurts"]
     helped = QUESTIONS[0]._replace(text="thick clouds mercury")
     assert [row["kind"] for row in show_examples(nlp, world, [helped], boost=9.0)] == ["helps"]
 
