@@ -45,7 +45,7 @@ def try_boosts(
     boosts = list(boosts)
     firsts = np.full((len(boosts), len(questions)), NEVER)
     for column, question in enumerate(questions):
-        view = retriever.view(question.text, articles=1)
+        view = retriever.view(question.text, articles=0)
         ids = [link["id"] for link in links.get(question.qid, ())]
         found = [retriever.retrieve(view, ids, Setting(linker, boost=x), count=COUNT) for x in boosts]
         firsts[:, column] = [find_first(retriever.passages, question, own) for own in found]

@@ -60,7 +60,7 @@ class PassageRetriever:
         """RETURNS (Doc): The doc. `doc._.passages` is a list of dicts with `entity`, `title`, `text` and
         `score`, the BM25 without boost, in the order in which they should be read.
         """
-        view = self.retriever.view(doc.text)
+        view = self.retriever.view(doc.text, articles=self.setting.articles)
         ids = [link["id"] for link in links_of(doc)]
         found = self.retriever.retrieve(view, ids, self.setting, count=self.count)
         if not len(found):

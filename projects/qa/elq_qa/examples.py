@@ -23,7 +23,7 @@ def show_examples(
     """
     rows = []
     for question, doc in zip(questions, nlp.pipe(x.text for x in questions), strict=True):
-        view, links = retriever.view(question.text, articles=1), links_of(doc)
+        view, links = retriever.view(question.text, articles=0), links_of(doc)
         ids = [link["id"] for link in links]
         places: Dict[str, int] = {}
         for name, setting in (("without", Setting()), ("with", Setting("doc", boost=boost))):

@@ -57,6 +57,10 @@ class Graph:
         self._begins: Array = np.load(folder / "begins.npy")
         self._neighbours: Array = np.load(folder / "neighbours.npy", mmap_mode="r")
 
+    def __len__(self) -> int:
+        """RETURNS (int): The number of neighbours of all entities."""
+        return len(self._neighbours)
+
     def neighbours(self, entity: int) -> Array:
         """RETURNS (Array): The neighbours of an entity, in the order of the files."""
         return self._neighbours[self._begins[entity] : self._begins[entity + 1]]

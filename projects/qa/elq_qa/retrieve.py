@@ -70,9 +70,15 @@ class Retriever:
         """Make it of the parts that the commands write."""
         self.passages, self.search, self.tfidf, self.graph = passages, search, tfidf, graph
 
+    @property
+    def stamp(self) -> str:
+        """RETURNS (str): What changes if the passages, BM25 or the graph do."""
+        return f"{len(self.passages)} {self.tfidf.size} {len(self.graph)} {self.search.stamp}"
+
     def view(self, question: str, *, articles: int = 10) -> View:
         """RETURNS (View): The scores of a question, and its best articles."""
-        return View(self.search.scores(question), best(self.tfidf.scores(question), articles))
+        scores = self.tfidf.scores(question) if articles else np.empty(0)
+        return View(self.search.scores(question), best(scores, articles))
 
     def retrieve(self, view: View, links: Sequence[str], setting: Setting, *, count: int = 80) -> Array:
         """Find the passages of a question.

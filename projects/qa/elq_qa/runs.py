@@ -1,7 +1,7 @@
 """Runs: what each system retrieves for a question set, and the first passage with an answer.
 
 A run is a folder of parts of `PART` questions, so that an interrupted one goes on. A part is made again if
-the links, the setting or the passages are others.
+the links, the setting, the passages or BM25's parameters are others.
 """
 
 from pathlib import Path
@@ -60,7 +60,7 @@ def retrieve_all(
     for begin in tqdm(range(0, len(questions), PART), desc=folder.name, unit=" parts"):
         own = questions[begin : begin + PART]
         paths = [folder / system.setting.name / f"{begin:06}.npz" for system in systems]
-        stamps = [_stamp(retriever.passages, own, system) for system in systems]
+        stamps = [_stamp(retriever.stamp, own, system) for system in systems]
         waiting = [i for i, path in enumerate(paths) if _read_stamp(path) != stamps[i]]
         runs = _retrieve(retriever, own, [systems[i] for i in waiting]) if waiting else []
         for i, run in zip(waiting, runs, strict=True):
@@ -107,10 +107,10 @@ def _retrieve(retriever: Retriever, questions: Sequence[Question], systems: List
     return runs
 
 
-def _stamp(passages: Passages, questions: Sequence[Question], system: System) -> int:
+def _stamp(retriever: str, questions: Sequence[Question], system: System) -> int:
     """RETURNS (int): A checksum of what a part is made of."""
     given = [(x.qid, x.text, x.answers, system.ids(x)) for x in questions]
-    return crc32(repr((len(passages), system.setting, given)).encode("utf8"))
+    return crc32(repr((retriever, system.setting, given)).encode("utf8"))
 
 
 def _read_stamp(path: Path) -> int:

@@ -23,6 +23,8 @@ class Search:
         if not (folder / "params.index.json").is_file():
             raise QAError(f"{folder} has no search index. Make it: python -m elq_qa search")
         self.words = words
+        # with k1, b and the number of passages
+        self.stamp = (folder / "params.index.json").read_text(encoding="utf8")
         self._bm25 = bm25s.BM25.load(folder, mmap=True, load_vocab=False, show_progress=False)
 
     def scores(self, question: str) -> Array:

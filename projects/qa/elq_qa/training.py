@@ -96,8 +96,10 @@ def train(
         optimizer, lambda step: min((step + 1) / (0.1 * steps), (steps - step) / (0.9 * steps), 1.0)
     )
     parts: Dict[str, Any] = {"reader": reader, "optimizer": optimizer, "schedule": schedule}
-    losses = _resume(parts, folder)
-    batches = _batches(list(groups), batch_size, seed)
+    groups = list(groups)
+    stamp = [len(groups), steps, batch_size, rate, frozen, seed]
+    losses = _resume(parts, stamp, folder)
+    batches = _batches(groups, batch_size, seed)
     reader.train()
     for step in tqdm(range(steps), desc="Reader", unit=" steps"):
         batch = next(batches)
@@ -106,7 +108,7 @@ def train(
         losses.append(_update(reader, batch, optimizer))
         schedule.step()
         if len(losses) % save_every == 0 and len(losses) < steps:
-            _save(parts, losses, folder)
+            _save(parts, stamp, losses, folder)
     reader.eval()
     folder.mkdir(parents=True, exist_ok=True)
     reader.save(folder)
@@ -136,19 +138,22 @@ def _batches(groups: List[Group], size: int, seed: int) -> Iterator[List[Group]]
             yield groups[begin : begin + size]
 
 
-def _save(parts: Dict[str, Any], losses: List[float], folder: Path) -> None:
+def _save(parts: Dict[str, Any], stamp: List[float], losses: List[float], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     new = folder / f"{_STATE}.partial"
-    torch.save({"losses": losses, **{name: part.state_dict() for name, part in parts.items()}}, new)
+    states = {name: part.state_dict() for name, part in parts.items()}
+    torch.save({"stamp": stamp, "losses": losses, **states}, new)
     new.replace(folder / _STATE)
 
 
-def _resume(parts: Dict[str, Any], folder: Path) -> List[float]:
-    """RETURNS (List[float]): The losses so far; the parts are set to where they were."""
+def _resume(parts: Dict[str, Any], stamp: List[float], folder: Path) -> List[float]:
+    """RETURNS (List[float]): The losses so far; the parts are set to where they were. None if it was another
+    training.
+    """
     path = folder / _STATE
-    if not path.is_file():
+    state = torch.load(path, weights_only=True) if path.is_file() else {"stamp": None}
+    if state["stamp"] != stamp:
         return []
-    state = torch.load(path, weights_only=True)
     for name, part in parts.items():
         part.load_state_dict(state[name])
     return list(state["losses"])

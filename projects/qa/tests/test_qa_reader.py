@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+import shutil
 
 import numpy as np
 import pytest
@@ -125,12 +126,12 @@ def test_gold_that_is_cut_off_is_not_there(trained, monkeypatch):
 
 
 def test_an_interrupted_training_goes_on(encoder_path, tmp_path, monkeypatch):
-    def run(folder):
+    def run(folder, steps=8):
         # dropout is drawn anew after an interruption
         reader = Reader(str(encoder_path))
         reader.encoder.eval()
         monkeypatch.setattr(reader, "train", lambda mode=True: reader)
-        return train(reader, make_groups(), folder, steps=8, batch_size=3, rate=1e-3, frozen=1, save_every=2)
+        return train(reader, make_groups(), folder, steps=steps, batch_size=3, rate=1e-3, frozen=1, save_every=2)
 
     torch.manual_seed(0)
     expected = run(tmp_path / "a")
@@ -146,9 +147,13 @@ def test_an_interrupted_training_goes_on(encoder_path, tmp_path, monkeypatch):
     torch.manual_seed(0)
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path / "b")
+    shutil.copytree(tmp_path / "b", tmp_path / "c")
     assert run(tmp_path / "b") == pytest.approx(expected, abs=1e-4)
     # five, the one that failed, and the four from the last state on
     assert len(calls) == 10
+    # another training begins from the start
+    run(tmp_path / "c", steps=6)
+    assert len(calls) == 16
     assert not list((tmp_path / "b").glob("state*"))
 
 

@@ -122,6 +122,12 @@ def test_passages_of_a_question(world, question, links, setting, expected):
     assert world.retrieve(view, links, setting, count=2).tolist() == expected[:2]
 
 
+def test_articles_are_only_searched_if_they_are_asked_for(world, monkeypatch):
+    assert world.view("thick clouds", articles=1).articles.tolist() == [3]
+    monkeypatch.setattr(world.tfidf, "scores", None)
+    assert world.view("thick clouds", articles=0).articles.tolist() == []
+
+
 def test_what_is_left_of_the_neighbours_comes_last(world):
     # the other passages of a neighbour, the planet, behind the openings
     view = world.view("craters")
@@ -267,6 +273,10 @@ def test_an_interrupted_run_goes_on(world, tmp_path, monkeypatch):
     # other links of the last question: only its part is made again
     make_runs(world, tmp_path / "b", {**LINKS, "q3": [{"id": "sun"}]})
     assert len(questions) == 6
+    # other parameters of BM25: all is made again
+    monkeypatch.setattr(world.search, "stamp", "other")
+    make_runs(world, tmp_path / "b", LINKS)
+    assert len(questions) == 10
 
 
 def test_a_run_that_is_not_there_is_named(tmp_path):
