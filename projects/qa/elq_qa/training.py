@@ -151,7 +151,9 @@ def _resume(parts: Dict[str, Any], stamp: List[float], folder: Path) -> List[flo
     training.
     """
     path = folder / _STATE
-    state = torch.load(path, weights_only=True) if path.is_file() else {"stamp": None}
+    if not path.is_file():
+        return []
+    state = torch.load(path, weights_only=True)
     if state["stamp"] != stamp:
         return []
     for name, part in parts.items():
