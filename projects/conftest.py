@@ -6,7 +6,8 @@ from pathlib import Path
 
 _TESTS = Path(__file__).parents[1] / "tests"
 # both files are called conftest: this one cannot import the other by name
-sys.path[:0] = [str(_TESTS), *map(str, sorted(Path(__file__).parent.glob("*/scripts")))]
+_HERE = Path(__file__).parent
+sys.path[:0] = [str(_TESTS), *map(str, sorted(_HERE.glob("*/scripts"))), str(_HERE / "qa")]
 _spec = importlib.util.spec_from_file_location("tests_conftest", _TESTS / "conftest.py")
 assert _spec is not None
 assert _spec.loader is not None

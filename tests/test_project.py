@@ -181,7 +181,7 @@ def test_no_large_file_is_read_into_memory_to_see_whether_it_changed():
     assert [path for path in watched if Path(path).name in large and path != "corpus/published"] == []
 
 
-@pytest.mark.parametrize("folder", [".", "projects/benchmark", "projects/paper"])
+@pytest.mark.parametrize("folder", [".", "projects/benchmark", "projects/paper", "projects/qa"])
 def test_lists_stay_lists(folder):
     """spaCy makes one string of some lists of two items that begin with a variable."""
     given = srsly.read_yaml(ROOT / folder / "project.yml")["commands"]

@@ -1,0 +1,1 @@
+"""Question answering over passages, with entity links: the paper's Table 3 in small."""
