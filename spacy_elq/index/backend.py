@@ -301,9 +301,8 @@ def _train(index: Any, vectors: Array) -> None:
 
 
 def _assign_by(metric: int, index: Any) -> None:
-    """Let an index assign vectors to lists by another metric. Entities are in the list whose centre is nearest,
-    so that the centre says most about them; a query looks into the lists whose centres have the largest inner
-    product with it.
+    """Let an index choose lists by another metric. Entities are in the list whose centre is nearest, so that
+    the centre says most about them; a query looks into those whose centres have the largest inner product.
     """
     for part in filter(_is_ivf, _parts(index)):
         quantizer: Any = faiss.downcast_index(part.quantizer)
@@ -313,9 +312,9 @@ def _assign_by(metric: int, index: Any) -> None:
 
 
 def _keep_origin(index: Any) -> None:
-    """Take away what PCA subtracts, once all entities are in the index: from queries as well, it would change
-    the order of inner products. From the entities alone it does not, and codes of vectors around the origin are
-    more exact.
+    """Take away what PCA subtracts, once all entities are in the index. From queries as well, it would change
+    the order of inner products; from the entities alone it does not, and codes of vectors around the origin
+    are more exact.
     """
     for part in _parts(index):
         if isinstance(part, faiss.IndexPreTransform):
@@ -349,7 +348,7 @@ def _is_ivf(index: Any) -> bool:
 
 
 def _look_into(index: Any, wider: int) -> Any:
-    """RETURNS (Any): Parameters of a search that looks into so many times as many lists; None without lists."""
+    """RETURNS (Any): Parameters of a search in so many times as many lists, or None if there are no lists."""
     index = faiss.downcast_index(index)
     if _is_ivf(index):
         return faiss.SearchParametersIVF(nprobe=min(wider * index.nprobe, index.nlist))

@@ -64,7 +64,8 @@ def _find_rows(view: View, queries: Array, k: int, subset: Optional[Subset]) -> 
         if asked == total or not lacking.any():
             break
         asked = min(4 * asked, total)
-        found = backend.search(queries[lacking], asked, wider=asked // first)
+        # if all are asked for, they may be in any list
+        found = backend.search(queries[lacking], asked, wider=asked // first if asked < total else total)
         wider = np.full((len(queries), asked), -1, dtype="int64")
         wider[:, : rows.shape[1]] = rows
         wider[lacking] = found

@@ -302,20 +302,19 @@ def test_a_file_that_cannot_be_written_is_no_fault_of_the_factory_string(vectors
 
 
 @pytest.mark.parametrize(
-    ("factory", "names", "is_centred"),
+    ("factory", "is_centred"),
     [
-        ("PCA16,IVF4,Flat", ["index"], True),
-        ("PCA16,SQ8", ["index"], True),
-        ("PCA16,HNSW16", ["index"], False),
-        ("PCA16,NSG16", ["index"], False),
+        ("PCA16,IVF4,Flat", True),
+        ("PCA16,SQ8", True),
+        ("PCA16,HNSW16", False),
+        ("PCA16,NSG16", False),
     ],
 )
-def test_codes_are_of_vectors_around_the_origin_but_for_graphs(
-    vectors, tmp_path, factory, names, is_centred
-):
+def test_codes_are_of_vectors_around_the_origin_but_for_graphs(vectors, tmp_path, factory, is_centred):
     """In a graph, neighbours are those by inner product, which the origin changes."""
     build(vectors + 5, tmp_path / "x", factory)
-    codes = inner(opened(tmp_path / "x"), *names)
+    index = opened(tmp_path / "x")  # which owns what is inside of it
+    codes = inner(index, "index")
     if hasattr(codes, "make_direct_map"):
         codes.make_direct_map()
     mean = codes.reconstruct_n(0, 300).mean(axis=0)
@@ -330,7 +329,7 @@ def test_vectors_are_in_the_list_whose_centre_is_nearest(tmp_path):
     rng = np.random.default_rng(0)
     vectors = (rng.normal(size=(500, 8)) * rng.uniform(0.2, 3, (500, 1))).astype("float32")
     build(vectors, tmp_path / "x", "IVF8,Flat")
-    index = inner(opened(tmp_path / "x"))
+    index = opened(tmp_path / "x")
     quantizer = faiss.downcast_index(index.quantizer)
     centres = quantizer.reconstruct_n(0, 8)
     nearest = np.square(vectors[:, None] - centres).sum(axis=2).argmin(axis=1)

@@ -21,6 +21,8 @@ FIELDS = {
     "recall_at_10",
     "weak_f",
     "queries_per_second",
+    "ms_batch_1",
+    "ms_batch_64",
     "resident_mb",
     "anonymous_mb",
     "mapped_mb",
@@ -28,6 +30,7 @@ FIELDS = {
     "disk_mb",
     "load_seconds",
     "build_seconds",
+    "build_minutes",
 }
 
 
@@ -102,6 +105,9 @@ def test_the_figures_are_those_of_the_back_end(rows):
     for row in rows.values():
         assert row["queries_per_second"] > 0
         assert row["build_seconds"] > 0
+        assert row["build_minutes"] >= 0
+        assert row["ms_batch_1"] == pytest.approx(1000 / row["queries_per_second"], rel=0.01)
+        assert row["ms_batch_64"] > 0
         assert row["resident_mb"] == pytest.approx(row["anonymous_mb"] + row["mapped_mb"], abs=0.2)
 
 
