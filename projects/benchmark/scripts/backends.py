@@ -85,8 +85,9 @@ def measure(
 
 @app.command(hidden=True)
 def build(vectors: Path, folder: Path, spec: str) -> None:
-    """Build an index as a specification says."""
-    settings, widths = _read_spec(spec, EntityIndex.open(vectors))
+    """Build an index as a specification says, of vectors or of an index with the same factory string."""
+    settings, _ = _read_spec(spec, EntityIndex.open(vectors))
+    widths = {key: value for key, value in settings.items() if key not in ("factory", "efConstruction")}
     build_index(vectors, folder, factory=settings["factory"], widths=widths)
 
 
@@ -209,17 +210,31 @@ def _prepare(folder: Path, source: EntityIndex) -> Path:
 
 
 def _build(source: EntityIndex, spec: str, folder: Path) -> Path:
-    """RETURNS (Path): The index of a specification, built in a process of its own if it is not there."""
+    """RETURNS (Path): The index of a specification, built in a process of its own if it is not there. What is
+    only searched more widely than another has the same files.
+    """
     path = folder / slug(spec)
-    is_there = _beside(path, "build.json").exists()
-    if not is_there or EntityIndex.open(path).meta["backend"] != _read_spec(spec, source)[0]:
+    settings, _ = _read_spec(spec, source)
+    built = {own: EntityIndex.open(own).meta["backend"] for own in _built(folder)}
+    if built.get(path) == settings:
+        return path
+    like = next((own for own, found in built.items() if found["factory"] == settings["factory"]), None)
+    if like is not None:
+        figures = srsly.read_json(_beside(like, "build.json"))
+        _run("build", str(like), str(path), spec)
+    else:
         before, begin = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime, time.perf_counter()
         _run("build", str(source.path), str(path), spec)
         spent = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
         minutes = (time.perf_counter() - begin) / 60
         figures = {"build_seconds": round(spent, 1), "build_minutes": round(minutes, 1)}
-        srsly.write_json(_beside(path, "build.json"), figures)
+    srsly.write_json(_beside(path, "build.json"), figures)
     return path
+
+
+def _built(folder: Path) -> List[Path]:
+    """RETURNS (List[Path]): The indexes that are in a folder."""
+    return [path for path in sorted(folder.iterdir()) if _beside(path, "build.json").exists()]
 
 
 def _beside(folder: Path, name: str) -> Path:

@@ -27,7 +27,7 @@ def main(
     for row in rows:
         panels.setdefault((row["entities"], row["width"]), []).append(row)
     figure, axes = plt.subplots(
-        max(1, len(panels)), 1, figsize=(9, 4 * max(1, len(panels))), squeeze=False, layout="constrained"
+        max(1, len(panels)), 1, figsize=(12, 3.6 * max(1, len(panels))), squeeze=False, layout="constrained"
     )
     for axis, (entities, width) in zip(axes[:, 0], sorted(panels), strict=False):
         _draw(axis, panels[entities, width])
@@ -38,22 +38,18 @@ def main(
 
 
 def _draw(axis: plt.Axes, rows: List[Dict[str, Any]]) -> None:
-    for row in rows:
+    for number, row in enumerate(sorted(rows, key=lambda row: -row["queries_per_second"]), start=1):
         colour = DEFAULT if row["default"] else OTHER
         point = (1000 / row["queries_per_second"], row["recall_at_10"])
         area = AREA * row["resident_mb"] * 1e6 / row["entities"] / BYTES
-        axis.scatter(*point, s=area, color=colour, alpha=0.7)
         name = "default" if row["default"] else row["factory"]
-        axis.annotate(
-            f"{name}, {row['resident_mb']:,.0f} MB",
-            point,
-            xytext=(8, -4),
-            textcoords="offset points",
-            color=colour,
-            fontsize=9,
-        )
+        settings = "" if row["default"] or not row["widths"] else f" ({row['widths']})"
+        label = f"{number}: {name}{settings}, {row['resident_mb']:,.0f} MB"
+        axis.scatter(*point, s=area, color=colour, alpha=0.7, label=label)
+        axis.annotate(str(number), point, xytext=(6, 6), textcoords="offset points", fontsize=9)
+    axis.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=8, frameon=False, handlelength=0)
     axis.set(xlabel="ms per query, one at a time (log scale)", ylabel="recall@10", xscale="log")
-    axis.margins(x=0.35, y=0.2)
+    axis.margins(0.15)
     axis.grid(color="#e5e5e5", linewidth=0.8)
     axis.set_axisbelow(True)
     axis.spines[["top", "right"]].set_visible(False)

@@ -195,8 +195,8 @@ def test_the_plot_of_times_has_a_panel_for_each_size(made):
         "5,903,527 entities of width 384",
     ):
         assert f">{title}<" in text
-    assert ">default, 1 MB<" in text
-    assert ">SQ8, 1 MB<" in text
+    assert ">1: default, 1 MB<" in text
+    assert ">1: SQ8, 1 MB<" in text or ">2: SQ8, 1 MB<" in text
 
 
 def test_without_figures_the_plot_is_empty(tmp_path):
