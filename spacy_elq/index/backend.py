@@ -1,5 +1,6 @@
 """The FAISS back end: which entities are close to a query. The one module that imports faiss."""
 
+import math
 import re
 import warnings
 from pathlib import Path
@@ -16,8 +17,9 @@ EXACT = "Flat"
 # Up to here an exact search of one query takes about a millisecond.
 EXACT_UP_TO = 10_000
 # Of larger catalogues all entities are looked at by codes of a few bytes, the best of them by 4 bits a
-# number. From here on the codes are smaller, and more of the entities are looked at again.
-LARGE_FROM = 1_000_000
+# number. From here on the codes are smaller and stand in lists: a power of two, about so many times the root
+# of the number of entities. A query looks into so many times the root of the number of lists.
+LARGE_FROM, LISTS_PER_ROOT, PROBES_PER_ROOT = 500_000, 6, 8
 # how many twelfths of the directions of vectors the first and the second code keep
 CODED, CODED_IF_LARGE = (5, 7), (4, 6)
 HNSW_SETTINGS = {"efConstruction": 200, "efSearch": 256}
@@ -26,8 +28,8 @@ COMPRESSED_EF_SEARCH = 400
 # candidates that are scored exactly, for back ends that compress the vectors
 RESCORE = 100
 # the same where a second code refines the first, and how many times as many the second code rescores
-REFINED, REFINED_IF_LARGE = (200, 5), (100, 40)
-# one in this many lists of an IVF index is searched
+REFINED, REFINED_IF_LARGE = (200, 5), (100, 20)
+# one in this many lists of an IVF index is searched where nothing refines what is found
 IVF_SHARE = 16
 _VECTORS_PER_LIST = 39  # fewer are too few to learn the lists from, says FAISS
 # Of the entities that count, at most this share of all is scanned one by one, if their vectors can be kept.
@@ -50,9 +52,13 @@ def default_factory(count: int, width: int) -> str:
     """RETURNS (str): The factory string for a catalogue of this size when the user names none."""
     if count <= EXACT_UP_TO:
         return EXACT
-    twelfths = CODED if count < LARGE_FROM else CODED_IF_LARGE
-    first, second = (_main_directions(width, part) for part in twelfths)
-    return f"PCAR{first},PQ{first // 2}x4fs,Refine(PCA{second},SQ4)"
+    is_large = count >= LARGE_FROM
+    first, second = (_main_directions(width, part) for part in (CODED_IF_LARGE if is_large else CODED))
+    code = f"PQ{first // 2}x4fs"
+    if is_large:
+        lists = 2 ** round(math.log2(LISTS_PER_ROOT * math.sqrt(count)))
+        code = f"IVF{lists},{code}r"  # "r": what tells an entity from the centre of its list
+    return f"PCAR{first},{code},Refine(PCA{second},SQ4)"
 
 
 def _main_directions(width: int, twelfths: int) -> int:
@@ -96,7 +102,10 @@ def build_backend(vectors: Array, path: Path, *, settings: Mapping[str, Any], pr
     index = _create(vectors.shape, factory)
     try:
         _apply_settings(index, settings)
+        _assign_by(faiss.METRIC_L2, index)
         _train(index, vectors)
+        if any(hasattr(part, "hnsw") or hasattr(part, "nsg") for part in _parts(index)):
+            _keep_origin(index)  # the neighbours in a graph are those by inner product
         with tqdm(
             total=len(vectors), desc=f"Index ({factory})", unit=" entities", disable=not progress
         ) as bar:
@@ -106,6 +115,8 @@ def build_backend(vectors: Array, path: Path, *, settings: Mapping[str, Any], pr
                 bar.update(len(chunk))
     except RuntimeError as err:
         raise _refused(factory, vectors.shape, err) from None
+    _assign_by(faiss.METRIC_INNER_PRODUCT, index)
+    _keep_origin(index)
     try:
         faiss.write_index(index, str(path))
     except RuntimeError as err:
@@ -183,15 +194,17 @@ class FaissBackend:
             self._index = faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC)
             _apply_settings(self._index, settings)
 
-    def search(self, queries: Array, k: int) -> Array:
+    def search(self, queries: Array, k: int, *, wider: int = 1) -> Array:
         """Find the `k` best entities of each query.
 
         queries (Array): (queries, width) float32.
+        wider (int): Of a back end with lists, how many times as many of them are looked into.
         RETURNS (Array): (queries, k) rows, -1 where fewer were found.
         """
         queries = np.ascontiguousarray(queries, dtype="float32")
         if self._index is not None:
-            return self._index.search(queries, k)[1]
+            params = _look_into(self._index, wider) if wider > 1 else None
+            return self._index.search(queries, k, params=params)[1]
         return faiss.knn(queries, self._vectors, k, metric=faiss.METRIC_INNER_PRODUCT)[1]
 
     def search_among(self, queries: Array, k: int, among: Among) -> Array:
@@ -205,12 +218,12 @@ class FaissBackend:
         if self._index is None or are_few:
             return self._scan(queries, k, among)
         wanted = max(SURPLUS * k, int(RESCORED * self.rescore))
-        asked = min(max(self.rescore, wanted * count // len(among)), count)
+        first = asked = min(max(self.rescore, wanted * count // len(among)), count)
         widest = min(asked * WIDEST, count)
         lacking = np.ones(len(queries), dtype=bool)
         found = np.full((len(queries), 1), -1, dtype="int64")
         while lacking.any() and asked <= widest:
-            rows = self.search(queries[lacking], asked)
+            rows = self.search(queries[lacking], asked, wider=asked // first)
             rows[~among.has(rows, count)] = -1
             found = _fill(found, lacking, rows)
             # what is nearer than the last one found is all known, but for errors of the codes
@@ -285,16 +298,29 @@ def _train(index: Any, vectors: Array) -> None:
     if not index.is_trained:
         chosen = np.random.default_rng(0).permutation(count)[: max(_TRAINING_VECTORS, wanted)]
         index.train(np.ascontiguousarray(vectors[np.sort(chosen)], dtype="float32"))
+
+
+def _assign_by(metric: int, index: Any) -> None:
+    """Let an index choose lists by another metric. Entities are in the list whose centre is nearest, so that
+    the centre says most about them; a query looks into those whose centres have the largest inner product.
+    """
+    for part in filter(_is_ivf, _parts(index)):
+        quantizer: Any = faiss.downcast_index(part.quantizer)
+        if isinstance(quantizer, faiss.IndexFlat):
+            quantizer.metric_type = metric
+            part.cp.spherical = False
+
+
+def _keep_origin(index: Any) -> None:
+    """Take away what PCA subtracts, once all entities are in the index. From queries as well, it would change
+    the order of inner products; from the entities alone it does not, and codes of vectors around the origin
+    are more exact.
+    """
     for part in _parts(index):
         if isinstance(part, faiss.IndexPreTransform):
-            _keep_origin(part.chain)
-
-
-def _keep_origin(chain: Any) -> None:
-    """Take away what PCA subtracts: from both sides, it would change the order of inner products."""
-    for i in range(chain.size()):
-        transform: Any = faiss.downcast_VectorTransform(chain.at(i))
-        transform.have_bias = False
+            for i in range(part.chain.size()):
+                transform: Any = faiss.downcast_VectorTransform(part.chain.at(i))
+                transform.have_bias = False
 
 
 def _inside(index: Any, names: Sequence[str]) -> Iterator[Any]:
@@ -321,19 +347,35 @@ def _is_ivf(index: Any) -> bool:
     return isinstance(index, faiss.IndexIVF)
 
 
+def _look_into(index: Any, wider: int) -> Any:
+    """RETURNS (Any): Parameters of a search in so many times as many lists, or None if there are no lists."""
+    index = faiss.downcast_index(index)
+    if _is_ivf(index):
+        return faiss.SearchParametersIVF(nprobe=min(wider * index.nprobe, index.nlist))
+    if isinstance(index, faiss.IndexPreTransform):
+        inner = _look_into(index.index, wider)
+        return inner and faiss.SearchParametersPreTransform(index_params=inner)
+    if isinstance(index, faiss.IndexRefine):
+        inner = _look_into(index.base_index, wider)
+        return inner and faiss.IndexRefineSearchParameters(k_factor=index.k_factor, base_index_params=inner)
+    return None
+
+
 def _default_settings(index: Any, count: int) -> Dict[str, int]:
     """RETURNS (Dict[str, int]): How wide searches are by default, for this number of entities and the parts
     of the index.
     """
     settings: Dict[str, int] = {}
     rescore = RESCORE
+    is_refined = isinstance(index, faiss.IndexRefine)
     is_lossy = _stored(index)[-1].sa_code_size() < 4 * index.d
     for part in _parts(index):
         if hasattr(part, "hnsw"):
             settings.update(HNSW_SETTINGS)
             settings["efSearch"] = COMPRESSED_EF_SEARCH if is_lossy else HNSW_SETTINGS["efSearch"]
         if _is_ivf(part):
-            settings.setdefault("nprobe", max(1, part.nlist // IVF_SHARE))
+            wide = min(part.nlist, round(PROBES_PER_ROOT * math.sqrt(part.nlist)))
+            settings.setdefault("nprobe", wide if is_refined else max(1, part.nlist // IVF_SHARE))
         if isinstance(part, faiss.IndexRefine):
             rescore, settings["k_factor"] = REFINED if count < LARGE_FROM else REFINED_IF_LARGE
     return {**settings, "rescore": rescore} if is_lossy else settings

@@ -103,7 +103,7 @@ def _find_rows(view: View, queries: Array, k: int, subset: Optional[Subset]) -> 
     if subset is not None:
         return backend.search_among(queries, k, subset.among)
     # a few more, in case that some of the best were removed
-    asked = min(max(k + min(k, view.dead), backend.rescore), total)
+    first = asked = min(max(k + min(k, view.dead), backend.rescore), total)
     rows = backend.search(queries, asked)
     while view.is_dead is not None:
         rows = np.where((rows >= 0) & view.is_dead[rows], -1, rows)
@@ -111,7 +111,8 @@ def _find_rows(view: View, queries: Array, k: int, subset: Optional[Subset]) -> 
         if asked == total or not lacking.any():
             break
         asked = min(4 * asked, total)
-        found = backend.search(queries[lacking], asked)
+        # if all are asked for, they may be in any list
+        found = backend.search(queries[lacking], asked, wider=asked // first if asked < total else total)
         wider = np.full((len(queries), asked), -1, dtype="int64")
         wider[:, : rows.shape[1]] = rows
         wider[lacking] = found

@@ -6,6 +6,7 @@ from spacy_elq.errors import ELQError
 from spacy_elq.index.backend import (
     EXACT_UP_TO,
     LARGE_FROM,
+    Among,
     FaissBackend,
     build_backend,
     default_factory,
@@ -45,10 +46,11 @@ def best(queries, vectors, k):
         (EXACT_UP_TO, 384, "Flat"),
         (EXACT_UP_TO + 1, 384, "PCAR160,PQ80x4fs,Refine(PCA224,SQ4)"),
         (LARGE_FROM - 1, 384, "PCAR160,PQ80x4fs,Refine(PCA224,SQ4)"),
-        (LARGE_FROM, 384, "PCAR128,PQ64x4fs,Refine(PCA192,SQ4)"),
-        (5_903_527, 1024, "PCAR352,PQ176x4fs,Refine(PCA512,SQ4)"),
+        (LARGE_FROM, 384, "PCAR128,IVF4096,PQ64x4fsr,Refine(PCA192,SQ4)"),
+        (5_903_527, 384, "PCAR128,IVF16384,PQ64x4fsr,Refine(PCA192,SQ4)"),
+        (5_903_527, 1024, "PCAR352,IVF16384,PQ176x4fsr,Refine(PCA512,SQ4)"),
         (EXACT_UP_TO + 1, 16, "PCAR16,PQ8x4fs,Refine(PCA16,SQ4)"),
-        (LARGE_FROM, 15, "PCAR14,PQ7x4fs,Refine(PCA14,SQ4)"),
+        (LARGE_FROM, 15, "PCAR14,IVF4096,PQ7x4fsr,Refine(PCA14,SQ4)"),
     ],
 )
 def test_the_default_goes_by_size(count, width, factory):
@@ -186,6 +188,11 @@ def test_one_list_in_sixteen_is_looked_into_and_at_least_one():
         assert plan_backend((300, 16), factory=f"IVF{lists},Flat")[0]["nprobe"] == nprobe
 
 
+def test_of_what_is_refined_more_lists_are_looked_into():
+    for lists, nprobe in ((16, 16), (64, 64), (256, 128), (1024, 256)):
+        assert plan_backend((300, 16), factory=f"IVF{lists},SQ8,Refine(SQ8)")[0]["nprobe"] == nprobe
+
+
 def test_the_lists_of_lists_have_the_setting_of_the_outer_ones():
     assert plan_backend((300, 16), factory="IVF64(IVF32,Flat),SQ8")[0]["nprobe"] == 4
 
@@ -215,7 +222,7 @@ def test_what_is_refined_is_looked_at_more_widely(vectors, tmp_path):
     assert opened(tmp_path / "x").k_factor == 5
     assert "k_factor" not in plan_backend((300, 16), factory="SQ4")[0]
     large = plan_backend((LARGE_FROM, 16), factory="SQ4,Refine(SQ8)")[0]
-    assert (large["k_factor"], large["rescore"]) == (40, 100)
+    assert (large["k_factor"], large["rescore"]) == (20, 100)
 
 
 @pytest.mark.parametrize("count", [EXACT_UP_TO + 1, LARGE_FROM])
@@ -225,7 +232,7 @@ def test_the_defaults_of_large_catalogues_find_nearly_all_in_a_fifth_of_the_memo
     scale = np.linspace(1.0, 0.1, 192)
     vectors = (rng.normal(size=(3000, 192)) * scale).astype("float32")
     queries = (vectors[:100] + 0.5 * rng.normal(size=(100, 192)) * scale).astype("float32")
-    factory = default_factory(count, 192)
+    factory = default_factory(count, 192).replace("IVF4096", "IVF64")
     settings = build(vectors, tmp_path / "x", factory)
     found = FaissBackend(vectors, tmp_path / "x", settings).search(queries, settings["rescore"])
     expected = best(queries, vectors, 10)
@@ -292,6 +299,70 @@ def test_a_file_that_cannot_be_written_is_no_fault_of_the_factory_string(vectors
     with pytest.raises(ELQError, match=r"E082.*no/x") as error:
         build(vectors, tmp_path / "no" / "x", "SQ8")
     assert "factory" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("factory", "is_centred"),
+    [
+        ("PCA16,IVF4,Flat", True),
+        ("PCA16,SQ8", True),
+        ("PCA16,HNSW16", False),
+        ("PCA16,NSG16", False),
+    ],
+)
+def test_codes_are_of_vectors_around_the_origin_but_for_graphs(vectors, tmp_path, factory, is_centred):
+    """In a graph, neighbours are those by inner product, which the origin changes."""
+    build(vectors + 5, tmp_path / "x", factory)
+    index = opened(tmp_path / "x")  # which owns what is inside of it
+    codes = inner(index, "index")
+    if hasattr(codes, "make_direct_map"):
+        codes.make_direct_map()
+    mean = codes.reconstruct_n(0, 300).mean(axis=0)
+    assert (np.linalg.norm(mean) < 0.1) == is_centred
+
+
+# Lists
+
+
+def test_vectors_are_in_the_list_whose_centre_is_nearest(tmp_path):
+    """Also if they are not of one length: the longest centre has the largest inner product with most."""
+    rng = np.random.default_rng(0)
+    vectors = (rng.normal(size=(500, 8)) * rng.uniform(0.2, 3, (500, 1))).astype("float32")
+    build(vectors, tmp_path / "x", "IVF8,Flat")
+    index = opened(tmp_path / "x")
+    quantizer = faiss.downcast_index(index.quantizer)
+    centres = quantizer.reconstruct_n(0, 8)
+    nearest = np.square(vectors[:, None] - centres).sum(axis=2).argmin(axis=1)
+    lists = [faiss.rev_swig_ptr(index.invlists.get_ids(i), index.invlists.list_size(i)) for i in range(8)]
+    for number, rows in enumerate(lists):
+        assert (nearest[rows] == number).all()
+    assert quantizer.metric_type == faiss.METRIC_INNER_PRODUCT
+
+
+@pytest.mark.parametrize("factory", ["IVF7,Flat", "PCA16,IVF7,Flat", "PCA16,IVF7,SQ8,Refine(SQ8)"])
+def test_a_wider_search_looks_into_more_lists(vectors, queries, tmp_path, factory):
+    backend = FaissBackend(vectors, tmp_path / "x", build(vectors, tmp_path / "x", factory, nprobe=2))
+    found = [(backend.search(queries, 300, wider=wider) >= 0).sum() for wider in (1, 2, 4)]
+    assert found[0] < found[1] < found[2] == 300 * len(queries)
+    assert (backend.search(queries, 300) >= 0).sum() == found[0]
+
+
+@pytest.mark.parametrize("factory", ["SQ8", "PCA16,SQ8", "SQ4,Refine(SQ8)", "HNSW16"])
+def test_a_wider_search_without_lists_is_the_same(vectors, queries, tmp_path, factory):
+    backend = FaissBackend(vectors, tmp_path / "x", build(vectors, tmp_path / "x", factory))
+    expected = backend.search(queries, 5)
+    np.testing.assert_array_equal(backend.search(queries, 5, wider=4), expected)
+
+
+def test_entities_that_count_are_found_in_lists_that_are_far_away(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    centres = np.repeat(np.eye(2, 16) * 9, 200, axis=0)
+    vectors = (rng.normal(size=(400, 16)) + centres).astype("float32")
+    settings = build(vectors, tmp_path / "x", "IVF2,SQ8,Refine(SQ8)", nprobe=1, rescore=40)
+    backend = FaissBackend(vectors, tmp_path / "x", settings)
+    monkeypatch.setattr(FaissBackend, "_scan", None)  # which would find them as well, but slowly
+    found = backend.search_among(vectors[:3], 4, Among(np.arange(200, 400)))
+    assert ((found >= 200).sum(axis=1) >= 8).all()
 
 
 # Too few vectors

@@ -193,10 +193,12 @@ def test_many_queries_are_answered_as_one_by_one(index):
 # Changes
 
 
-@pytest.mark.parametrize("factory", ["Flat", "HNSW16", "SQ8"])
-def test_as_many_are_found_although_the_best_were_removed(numbers, quick_path, queries, factory):
+@pytest.mark.parametrize(
+    ("factory", "widths"), [("Flat", {}), ("HNSW16", {}), ("SQ8", {}), ("IVF7,SQ8", {"nprobe": 1})]
+)
+def test_as_many_are_found_although_the_best_were_removed(numbers, quick_path, queries, factory, widths):
     """So many of them that the back end has to be asked again, and more than once."""
-    index = build_index(numbers, quick_path / "index", factory=factory, widths=None)
+    index = build_index(numbers, quick_path / "index", factory=factory, widths=widths)
     gone = {str(i) for i in exact(index, queries[:1], 260)[0]}
     index.remove(gone)
     left = np.asarray([i for i in range(300) if str(i) not in gone])

@@ -12,6 +12,7 @@ from records import read_records
 from spacy.tokens import DocBin
 
 from spacy_elq.index import EntityIndex, build_index
+from spacy_elq.index.files import SEARCH, named_files
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 FIELDS = {
@@ -21,6 +22,8 @@ FIELDS = {
     "recall_at_10",
     "weak_f",
     "queries_per_second",
+    "ms_batch_1",
+    "ms_batch_64",
     "resident_mb",
     "anonymous_mb",
     "mapped_mb",
@@ -28,6 +31,7 @@ FIELDS = {
     "disk_mb",
     "load_seconds",
     "build_seconds",
+    "build_minutes",
 }
 
 
@@ -44,7 +48,7 @@ def made(trained_path, vectors_path, gold_docs, tmp_path_factory):
     folder = tmp_path_factory.mktemp("table")
     DocBin(docs=gold_docs, store_user_data=True).to_disk(folder / "dev.spacy")
     asked = ("--pipeline", trained_path, "--questions", "dev.spacy", "--work", "work")
-    specs = ("-f", "default", "-f", "SQ4@rescore=1")
+    specs = ("-f", "default", "-f", "SQ4@rescore=1", "-f", "SQ4")
     run(folder, "backends", "measure", vectors_path, *specs, *asked, "--encoder", "assets/small")
     (folder / "few.jsonl").write_text("".join(json.dumps(e) + "\n" for e in ENTITIES[3:6]))
     run(folder, "synthetic", "cut", vectors_path, "few.jsonl", "cut", "--entities", 5)
@@ -71,6 +75,7 @@ def shared(made):
 
 def test_each_back_end_has_a_file(made):
     assert {path.name for path in (made[0] / "results").iterdir()} == {
+        "backend-10-48-small-SQ4.json",
         "backend-10-48-small-SQ4_rescore_1.json",
         "backend-10-48-small-default.json",
         "backend-3000-64-None-SQ8.json",
@@ -81,17 +86,18 @@ def test_each_back_end_has_a_file(made):
 def test_rows_have_the_fields_agreed_on_and_stand_once(rows):
     assert all(set(row) >= FIELDS for row in rows)
     found = {(row["factory"], row["widths"], row["entities"], row["width"], row["vectors"]) for row in rows}
-    assert len(rows) == 3
+    assert len(rows) == 4
     assert {(row["vectors"], row["encoder"]) for row in rows} == {("real", "small"), ("synthetic", None)}
     assert found == {
         ("Flat", "", 10, 48, "real"),
         ("SQ4", "rescore 1", 10, 48, "real"),
+        ("SQ4", "rescore 100", 10, 48, "real"),
         ("SQ8", "rescore 100", 3000, 64, "synthetic"),
     }
 
 
 def test_the_figures_are_those_of_the_back_end(rows):
-    rows = {row["factory"]: row for row in rows}
+    rows = {row["factory"]: row for row in rows if row["widths"] != "rescore 1"}
     assert rows["Flat"]["recall_at_10"] == rows["Flat"]["weak_f"] == 1.0
     assert rows["Flat"]["default"]
     assert not rows["SQ4"]["default"]
@@ -102,6 +108,9 @@ def test_the_figures_are_those_of_the_back_end(rows):
     for row in rows.values():
         assert row["queries_per_second"] > 0
         assert row["build_seconds"] > 0
+        assert row["build_minutes"] >= 0
+        assert row["ms_batch_1"] == pytest.approx(1000 / row["queries_per_second"], rel=0.01)
+        assert row["ms_batch_64"] > 0
         assert row["resident_mb"] == pytest.approx(row["anonymous_mb"] + row["mapped_mb"], abs=0.2)
 
 
@@ -146,6 +155,14 @@ def test_synthetic_vectors_are_like_the_real_ones(made, vectors_path):
     )
     assert alike.shape == (len(asked), 64)
     np.testing.assert_allclose(np.linalg.norm(alike, axis=1), np.linalg.norm(asked, axis=1).mean(), rtol=1e-3)
+
+
+def test_what_is_only_searched_more_widely_is_not_built_again(made):
+    work = made[0] / "work" / "10-48"
+    first, second = (work / f"{name}.build.json" for name in ("SQ4_rescore_1", "SQ4"))
+    assert first.read_text() == second.read_text()
+    one, other = (named_files(EntityIndex.open(work / name)._database) for name in ("SQ4_rescore_1", "SQ4"))
+    assert one[SEARCH].samefile(other[SEARCH])
 
 
 def test_what_is_of_other_vectors_or_another_default_is_made_anew(made, vectors_path, tmp_path):
