@@ -569,6 +569,7 @@ class Errors:
     E227 = (
         "[spacy-elq E227] {path} cannot be used: {problem}. Check the path, and that the package for its "
         "kind is installed (for s3://: pip install s3fs)."
+    )
     # Milvus
     E228 = (
         "[spacy-elq E228] Milvus does not answer at {uri} within {timeout} s ({problem}). Check that it "

@@ -46,15 +46,6 @@ def index_cli(
 ) -> None:
     """Make the vectors of a catalogue searchable.
 
-    Without --factory, up to 10,000 entities are searched exactly (Flat), more by a scan of short codes. A graph
-    over compressed vectors (PCA192,HNSW16_SQ4) looks at fewer entities, but takes long to build; the paper
-    uses HNSW128 (efConstruction 200, efSearch 256), which is larger than the vectors. Whatever finds the
-    candidates, their similarities are computed exactly from the stored vectors. Given an index instead of
-    vectors, its back end is kept unless --factory names another: --ef-search, --nprobe and --rescore change how
-    it is searched without rebuilding it. An existing index is replaced only when the new one is complete.
-
-    With --backend milvus, the vectors go into a collection of a Milvus server, which finds the candidates; the
-    folder keeps entities and names.
     Without --factory, up to 10,000 entities are searched exactly (Flat), more by a scan of short codes, and
     from 500,000 on only by those in the nearest lists. A graph over compressed vectors (PCA192,HNSW16_SQ4)
     looks at fewer entities, but takes long to build; the paper uses HNSW128 (efConstruction 200, efSearch
@@ -62,6 +53,9 @@ def index_cli(
     exactly from the stored vectors. Given an index instead of vectors, its back end is kept unless --factory
     names another: --ef-search, --nprobe and --rescore change how it is searched without rebuilding it. An
     existing index is replaced only when the new one is complete.
+
+    With --backend milvus, the vectors go into a collection of a Milvus server, which finds the candidates; the
+    folder keeps entities and names.
     """
     from ..index import build_index
 
