@@ -4,6 +4,7 @@ equal, unless one of them found other candidates.
 
 from pathlib import Path
 from typing import Any, Dict, List, Tuple
+from unittest.mock import patch
 
 import spacy
 import typer
@@ -86,11 +87,8 @@ def candidates(nlp: Language, index: EntityIndex, text: str) -> List[List[str]]:
             found.append(sorted(head[0] for head in index.heads(row[row >= 0])))
         return positions, similarities
 
-    index.search = watched  # type: ignore[method-assign]
-    try:
+    with patch.object(index, "search", watched):
         link_all(nlp, index, [text])
-    finally:
-        del index.search  # type: ignore[method-assign]
     return found
 
 
