@@ -204,6 +204,7 @@ def _install_clock(nlp: Language, linker: Linker) -> Dict[str, float]:
 
     put_clock(linker.index, dict.fromkeys(["search", "match_names", "are_names"], "search"))
     put_clock(linker.index, dict.fromkeys(["find", "senses", "relatedness"], "search"))
+    put_clock(linker.index, dict.fromkeys(["candidates", "edges", "have_words"], "search"))
     put_clock(linker, {"predict": "mentions", "set_annotations": "annotation"})
     put_clock(linker, dict.fromkeys(["_link_best", "_accept", "_make_links"], "decode"))
     for name, pipe in nlp.pipeline:
