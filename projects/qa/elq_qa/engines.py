@@ -1,5 +1,5 @@
-"""bm25s and tantivy on the same passages: time to build, size, questions/s, answer recall. Times are those of the
-CPU, all threads together: other processes hardly change them.
+"""bm25s and tantivy on the same passages: time to build, size, questions/s, answer recall. Times are those
+of the CPU, all threads together: other processes hardly change them.
 """
 
 import shutil

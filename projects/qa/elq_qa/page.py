@@ -148,7 +148,13 @@ def engine_table(rows: Dict[str, Row]) -> str:
         )
         for row in rows.values()
     ]
-    header = ("library", "CPU seconds to build", "MB", "questions per CPU second", *(f"@{cut}" for cut in CUTS))
+    header = (
+        "library",
+        "CPU seconds to build",
+        "MB",
+        "questions per CPU second",
+        *(f"@{cut}" for cut in CUTS),
+    )
     return table(header, lines) if lines else NOT_MEASURED
 
 

@@ -131,7 +131,9 @@ def test_an_interrupted_training_goes_on(encoder_path, tmp_path, monkeypatch):
         reader = Reader(str(encoder_path))
         reader.encoder.eval()
         monkeypatch.setattr(reader, "train", lambda mode=True: reader)
-        return train(reader, make_groups(), folder, steps=steps, batch_size=3, rate=1e-3, frozen=1, save_every=2)
+        return train(
+            reader, make_groups(), folder, steps=steps, batch_size=3, rate=1e-3, frozen=1, save_every=2
+        )
 
     torch.manual_seed(0)
     expected = run(tmp_path / "a")
