@@ -124,7 +124,7 @@ def to_onnx(transformer: Any, *, precision: str = "int8") -> bytes:
         activations are quantized when they come. "float32" changes nothing.
     RETURNS (bytes): The graph.
     """
-    import_runtime()
+    import_runtime(converts=True)
     from onnxruntime.transformers.fusion_options import FusionOptions
     from onnxruntime.transformers.optimizer import optimize_model
 
@@ -226,13 +226,19 @@ def _no_hints() -> Iterator[None]:
         logging.disable(before)
 
 
-def import_runtime() -> Any:
-    """RETURNS (Any): ONNX Runtime, or an error that says how to install it."""
+def import_runtime(*, converts: bool = False) -> Any:
+    """Import ONNX Runtime.
+
+    converts (bool): Whether it is to write a graph, which needs the package `onnx` as well.
+    RETURNS (Any): The package, or an error that says how to install both.
+    """
     # it reports to its makers unless told not to, before it is imported
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     try:
-        import onnx  # noqa: F401
         import onnxruntime
+
+        if converts:
+            import onnx  # noqa: F401
     except ImportError as err:
         raise ELQError(Errors.E091.format(problem=err)) from None
     return onnxruntime

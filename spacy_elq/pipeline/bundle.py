@@ -28,7 +28,7 @@ def open_index_encoder(nlp: Language, name: str, *, int8: bool = False) -> Entit
     if linker.index is None:
         raise ELQError(Errors.E001.format(name=name))
     if int8:
-        import_runtime()
+        import_runtime(converts=True)
     return open_encoder(linker.index.meta["encoder"], linker.index.path)
 
 

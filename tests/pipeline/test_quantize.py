@@ -69,10 +69,17 @@ def test_unknown_precision(trained_path):
         quantize(load_model(trained_path), precision="int4")
 
 
-def test_without_the_extra_the_error_says_what_to_install(trained_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+@pytest.mark.parametrize("missing", ["onnxruntime", "onnx"])
+def test_without_the_extra_the_error_says_what_to_install(trained_path, monkeypatch, missing):
+    monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(ELQError, match=r"E091.*spacy-elq\[onnx\]"):
         quantize(load_model(trained_path))
+
+
+def test_what_was_quantized_runs_without_the_package_that_writes_graphs(quantized_path, monkeypatch):
+    expected = [ent.kb_id_ for ent in load_model(quantized_path)("where is paris").ents]
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    assert [ent.kb_id_ for ent in load_model(quantized_path)("where is paris").ents] == expected
 
 
 def test_an_existing_folder_is_replaced(trained_path, tmp_path):

@@ -13,7 +13,8 @@ from plot_memory import DEFAULT, OTHER
 from records import RESULTS
 
 # the area of a marker, in square points, for so many bytes per entity
-AREA, BYTES = 60, 200
+AREA, BYTES = 25, 200
+TICKS = [0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100]
 
 
 def main(
@@ -49,7 +50,9 @@ def _draw(axis: plt.Axes, rows: List[Dict[str, Any]]) -> None:
         axis.annotate(str(number), point, xytext=(6, 6), textcoords="offset points", fontsize=9)
     axis.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=8, frameon=False, handlelength=0)
     axis.set(xlabel="ms per query, one at a time (log scale)", ylabel="recall@10", xscale="log")
-    axis.margins(0.15)
+    axis.set(xlim=(0.1, 100), ylim=(0.74, 1.03))
+    axis.set_xticks(TICKS, labels=[f"{tick:g}" for tick in TICKS])
+    axis.minorticks_off()
     axis.grid(color="#e5e5e5", linewidth=0.8)
     axis.set_axisbelow(True)
     axis.spines[["top", "right"]].set_visible(False)
