@@ -19,7 +19,7 @@ EXACT_UP_TO = 10_000
 # Of larger catalogues all entities are looked at by codes of a few bytes, the best of them by 4 bits a
 # number. From here on the codes are smaller and stand in lists: a power of two, about so many times the root
 # of the number of entities. A query looks into so many times the root of the number of lists.
-LARGE_FROM, LISTS_PER_ROOT, PROBES_PER_ROOT = 500_000, 6, 8
+LARGE_FROM, LISTS_PER_ROOT, PROBES_PER_ROOT = 500_000, 6, 10
 # how many twelfths of the directions of vectors the first and the second code keep
 CODED, CODED_IF_LARGE = (5, 7), (4, 6)
 HNSW_SETTINGS = {"efConstruction": 200, "efSearch": 256}

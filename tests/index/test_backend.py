@@ -189,7 +189,7 @@ def test_one_list_in_sixteen_is_looked_into_and_at_least_one():
 
 
 def test_of_what_is_refined_more_lists_are_looked_into():
-    for lists, nprobe in ((16, 16), (64, 64), (256, 128), (1024, 256)):
+    for lists, nprobe in ((16, 16), (64, 64), (256, 160), (1024, 320)):
         assert plan_backend((300, 16), factory=f"IVF{lists},SQ8,Refine(SQ8)")[0]["nprobe"] == nprobe
 
 

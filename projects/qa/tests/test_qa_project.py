@@ -48,7 +48,7 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def world(folder):
+def retriever(folder):
     return open_retriever(folder)
 
 
@@ -101,9 +101,9 @@ def test_an_unknown_order_of_neighbours_is_named(folder):
         make_pipeline(folder, graph="random")
 
 
-def test_examples_say_what_links_change(folder, world):
+def test_examples_say_what_links_change(folder, retriever):
     nlp = make_pipeline(folder)
-    rows = show_examples(nlp, world, QUESTIONS, boost=9.0)
+    rows = show_examples(nlp, retriever, QUESTIONS, boost=9.0)
     assert [(row["without"], row["with"], row["kind"]) for row in rows] == [
         (1, 1, "same"),
         # the planet is linked as well, and its passages come first
@@ -113,35 +113,35 @@ def test_examples_say_what_links_change(folder, world):
     ]
     assert rows[0]["links"] == "mercury = planet"
     hurt = QUESTIONS[2]._replace(text="thick clouds of mercury")
-    assert [row["kind"] for row in show_examples(nlp, world, [hurt], boost=9.0)] == ["hurts"]
+    assert [row["kind"] for row in show_examples(nlp, retriever, [hurt], boost=9.0)] == ["hurts"]
     helped = QUESTIONS[0]._replace(text="thick clouds mercury")
-    assert [row["kind"] for row in show_examples(nlp, world, [helped], boost=9.0)] == ["helps"]
+    assert [row["kind"] for row in show_examples(nlp, retriever, [helped], boost=9.0)] == ["helps"]
 
 
-def test_what_was_tried_is_measured(world, tmp_path):
-    words, passages = world.search.words, world.passages
+def test_what_was_tried_is_measured(retriever, tmp_path):
+    words, passages = retriever.search.words, retriever.passages
     rows = try_bm25(words, passages, QUESTIONS, [(0.9, 0.4), (1.2, 0.75)], tmp_path)
     assert [row["value"] for row in rows] == ["0.9, 0.4", "1.2, 0.75"]
     assert rows[0]["recall"]["5"] == 0.75
     links = {"q0": [{"id": "planet"}], "q2": [{"id": "rome"}]}
-    few, much = try_boosts(world, QUESTIONS, "tagme", links, [0.1, 9.0])
+    few, much = try_boosts(retriever, QUESTIONS, "tagme", links, [0.1, 9.0])
     assert (few["what"], few["value"], much["value"]) == ("rise for TAGME", "0.1", "9.0")
     assert few["recall"] == much["recall"] == dict.fromkeys(map(str, CUTS), 0.75)
 
 
 @pytest.mark.parametrize("library", ["bm25s", "tantivy"])
-def test_search_libraries_are_measured(world, tmp_path, library):
+def test_search_libraries_are_measured(retriever, tmp_path, library):
     pytest.importorskip("tantivy", reason="needs projects/qa/requirements.txt")
     from elq_qa.engines import measure
 
     (tmp_path / "index").mkdir()
     (tmp_path / "index" / "old").write_text("from before")
-    row = measure(library, world.passages, QUESTIONS, tmp_path / "index")
+    row = measure(library, retriever.passages, QUESTIONS, tmp_path / "index")
     assert (row["engine"], row["passages"], row["questions"]) == (library, 9, 4)
     assert row["recall"]["5"] == 0.75
     assert not (tmp_path / "index" / "old").exists()
     with pytest.raises(QAError, match="Expected one of bm25s, tantivy"):
-        measure("lucene", world.passages, QUESTIONS, tmp_path / "index")
+        measure("lucene", retriever.passages, QUESTIONS, tmp_path / "index")
 
 
 # ------------------------------------------------------------------ commands
