@@ -47,7 +47,7 @@ def index_cli(
     """Make the vectors of a catalogue searchable.
 
     Without --factory, up to 10,000 entities are searched exactly (Flat), more by a scan of short codes, and
-    from 500,000 on only by those in the nearest lists. A graph over compressed vectors (PCA192,HNSW16_SQ4)
+    from 1,000,000 on only by those in the nearest lists. A graph over compressed vectors (PCA192,HNSW16_SQ4)
     looks at fewer entities, but takes long to build; the paper uses HNSW128 (efConstruction 200, efSearch
     256), which is larger than the vectors. Whatever finds the candidates, their similarities are computed
     exactly from the stored vectors. Given an index instead of vectors, its back end is kept unless --factory

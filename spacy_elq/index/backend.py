@@ -19,7 +19,7 @@ EXACT_UP_TO = 10_000
 # Of larger catalogues all entities are looked at by codes of a few bytes, the best of them by 4 bits a
 # number. From here on the codes are smaller and stand in lists: a power of two, about so many times the root
 # of the number of entities. A query looks into so many times the root of the number of lists.
-LARGE_FROM, LISTS_PER_ROOT, PROBES_PER_ROOT = 500_000, 6, 10
+LARGE_FROM, LISTS_PER_ROOT, PROBES_PER_ROOT = 1_000_000, 6, 10
 # how many twelfths of the directions of vectors the first and the second code keep
 CODED, CODED_IF_LARGE = (5, 7), (4, 6)
 HNSW_SETTINGS = {"efConstruction": 200, "efSearch": 256}
@@ -318,8 +318,9 @@ def _keep_origin(index: Any) -> None:
     """
     for part in _parts(index):
         if isinstance(part, faiss.IndexPreTransform):
-            for i in range(part.chain.size()):
-                transform: Any = faiss.downcast_VectorTransform(part.chain.at(i))
+            chain: Any = part.chain
+            for i in range(chain.size()):
+                transform: Any = faiss.downcast_VectorTransform(chain.at(i))
                 transform.have_bias = False
 
 
@@ -350,14 +351,15 @@ def _is_ivf(index: Any) -> bool:
 def _look_into(index: Any, wider: int) -> Any:
     """RETURNS (Any): Parameters of a search in so many times as many lists, or None if there are no lists."""
     index = faiss.downcast_index(index)
+    made: Any = faiss  # its classes take arguments by name, of which its types know nothing
     if _is_ivf(index):
-        return faiss.SearchParametersIVF(nprobe=min(wider * index.nprobe, index.nlist))
+        return made.SearchParametersIVF(nprobe=min(wider * index.nprobe, index.nlist))
     if isinstance(index, faiss.IndexPreTransform):
         inner = _look_into(index.index, wider)
-        return inner and faiss.SearchParametersPreTransform(index_params=inner)
+        return inner and made.SearchParametersPreTransform(index_params=inner)
     if isinstance(index, faiss.IndexRefine):
         inner = _look_into(index.base_index, wider)
-        return inner and faiss.IndexRefineSearchParameters(k_factor=index.k_factor, base_index_params=inner)
+        return inner and made.IndexRefineSearchParameters(k_factor=index.k_factor, base_index_params=inner)
     return None
 
 

@@ -36,6 +36,7 @@ READS = {
     "quantize": [],
     "questions": ["catalogue", "templates"],
     "recall": ["data"],
+    "relations": ["triples"],
     "report": ["metrics", "data", "training"],
     "serve": [],
     "threshold": ["data"],
@@ -54,6 +55,7 @@ FOLDERS = {
     "link": ["pipeline"],
     "quantize": ["pipeline"],
     "recall": ["pipeline"],
+    "relations": ["index_folder"],
     "serve": ["pipeline"],
     "threshold": ["pipeline"],
 }
@@ -78,6 +80,7 @@ WRITES_FOLDER = [
     "import",
     "index",
     "quantize",
+    "relations",
     "threshold",
 ]
 
@@ -104,6 +107,7 @@ def places(
     (folder / "log.jsonl").write_text(line)
     (folder / "questions.txt").write_text(questions_path.read_text())
     (folder / "templates.txt").write_text("what is {}\n")
+    (folder / "triples.tsv").write_text("head\trelation\ttail\nE1\tcapital of\tE2\n")
     (folder / "table.csv").write_text("id,title\nE1,Paris\n")
     copy_index(index, folder / "index")
     return {
@@ -112,6 +116,7 @@ def places(
         "train": folder / "gold.spacy",
         "questions": folder / "questions.txt",
         "templates": folder / "templates.txt",
+        "triples": folder / "triples.tsv",
         "only": folder / "ids",
         "metrics": folder / "metrics.json",
         "training": folder / "log.jsonl",
@@ -154,6 +159,7 @@ def words(name, places, output):
         "quantize": ["pipeline", output],
         "questions": ["catalogue", output, "--templates", "templates"],
         "recall": ["pipeline", "data", "--output", output],
+        "relations": ["triples", "index_folder", output, "--epochs", 1],
         "report": ["metrics", "data", "--html", output, "--training", "training"],
         "serve": ["pipeline", "--port", 0],
         "threshold": ["pipeline", "data", "--output", output],

@@ -46,11 +46,11 @@ def best(queries, vectors, k):
         (EXACT_UP_TO, 384, "Flat"),
         (EXACT_UP_TO + 1, 384, "PCAR160,PQ80x4fs,Refine(PCA224,SQ4)"),
         (LARGE_FROM - 1, 384, "PCAR160,PQ80x4fs,Refine(PCA224,SQ4)"),
-        (LARGE_FROM, 384, "PCAR128,IVF4096,PQ64x4fsr,Refine(PCA192,SQ4)"),
+        (LARGE_FROM, 384, "PCAR128,IVF8192,PQ64x4fsr,Refine(PCA192,SQ4)"),
         (5_903_527, 384, "PCAR128,IVF16384,PQ64x4fsr,Refine(PCA192,SQ4)"),
         (5_903_527, 1024, "PCAR352,IVF16384,PQ176x4fsr,Refine(PCA512,SQ4)"),
         (EXACT_UP_TO + 1, 16, "PCAR16,PQ8x4fs,Refine(PCA16,SQ4)"),
-        (LARGE_FROM, 15, "PCAR14,IVF4096,PQ7x4fsr,Refine(PCA14,SQ4)"),
+        (LARGE_FROM, 15, "PCAR14,IVF8192,PQ7x4fsr,Refine(PCA14,SQ4)"),
     ],
 )
 def test_the_default_goes_by_size(count, width, factory):
@@ -232,7 +232,7 @@ def test_the_defaults_of_large_catalogues_find_nearly_all_in_a_fifth_of_the_memo
     scale = np.linspace(1.0, 0.1, 192)
     vectors = (rng.normal(size=(3000, 192)) * scale).astype("float32")
     queries = (vectors[:100] + 0.5 * rng.normal(size=(100, 192)) * scale).astype("float32")
-    factory = default_factory(count, 192).replace("IVF4096", "IVF64")
+    factory = default_factory(count, 192).replace("IVF8192", "IVF64")
     settings = build(vectors, tmp_path / "x", factory)
     found = FaissBackend(vectors, tmp_path / "x", settings).search(queries, settings["rescore"])
     expected = best(queries, vectors, 10)

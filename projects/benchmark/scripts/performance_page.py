@@ -225,8 +225,8 @@ def index_goals(rows: List[Row], goals: Dict[str, str] = INDEX_GOALS) -> List[Tu
     return lines
 
 
-def growth(rows: List[Row]) -> List[Tuple[str, str]]:
-    """RETURNS (List[Tuple[str, str]]): How much longer a query takes over many more entities."""
+def growth(rows: List[Row]) -> List[Tuple[str, ...]]:
+    """RETURNS (List[Tuple[str, ...]]): How much longer a query takes over many more entities."""
     times = {(row["entities"], row["width"]): row.get("ms_batch_1") for row in rows if row["default"]}
     few, many = (times.get((entities, GROWTH_WIDTH)) for entities in (GROWTH_FROM, GROWTH_TO))
     text = GROWTH.format(to=GROWTH_TO, of=GROWTH_FROM, width=GROWTH_WIDTH)
