@@ -331,7 +331,7 @@ def test_local(catalogue, encoder_path, expected, tmp_path):
         list(map(str, words)), env=environment, capture_output=True, text=True, timeout=WAIT
     )
     assert done.returncode == 0, done.stderr
-    assert f"{ENTITIES} entities, vectors of width 48" in done.stdout
+    assert f"{ENTITIES} entities, vectors of width 48" in " ".join(done.stdout.split())
     found = EntityIndex.open(tmp_path / "out").vectors
     alone = encode_catalogue(catalogue, tmp_path / "alone", SlowEncoder(str(encoder_path), os.devnull, 0.0))
     np.testing.assert_array_equal(found, alone.vectors)
