@@ -14,9 +14,11 @@ test: $(VENV)/.installed
 	. $(BIN)/activate && ruff check . && ruff format --check . && mypy && OMP_NUM_THREADS=1 python -m pytest $(PARALLEL)
 
 test-projects: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet -r projects/qa/requirements.txt
 	. $(BIN)/activate && OMP_NUM_THREADS=1 python -m pytest $(PARALLEL) projects
 
 test-slow: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet -r projects/qa/requirements.txt
 	. $(BIN)/activate && OMP_NUM_THREADS=1 python -m pytest $(PARALLEL) -m slow && OMP_NUM_THREADS=1 python -m pytest -m slow projects
 
 # the reference pages, from docstrings and help texts
